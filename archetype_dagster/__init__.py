@@ -1,0 +1,1 @@
+"""ArchetypeTrader as a graph of assets: see the README for the tour."""

@@ -1,0 +1,1 @@
+"""YAML files shipped with the package: pairs, profiles and calibrations."""

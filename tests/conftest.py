@@ -1,0 +1,16 @@
+"""Fixtures shared by the whole suite."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real market data; the test is skipped where it is absent."""
+    configured = os.environ.get("ARCHETYPE_SHARED_DATA")
+    folder = Path(configured) if configured else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"real market data not found at {folder}; set ARCHETYPE_SHARED_DATA to its folder")
+    return folder
