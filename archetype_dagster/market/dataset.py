@@ -88,9 +88,8 @@ class MarketDataset:
         reach = self.horizon_bars + self.execution_delay_bars
         if len(self) <= reach:
             return np.empty(0, dtype=np.int64)
-        starts = np.arange(len(self) - reach, dtype=np.int64)
-        whole = self.segment[starts] == self.segment[starts + reach]
-        return starts[whole & (self._offset_in_segment()[starts] % stride == 0)]
+        whole = self.segment[:-reach] == self.segment[reach:]
+        return np.flatnonzero(whole & (self._offset_in_segment()[:-reach] % stride == 0)).astype(np.int64)
 
     def decision_starts(self) -> tuple[IndexArray, IndexArray]:
         """Starts and lengths of the consecutive horizons a live policy would run, the cut ones included.

@@ -1,0 +1,74 @@
+"""Settings: shipped profiles, refusals and hashes."""
+
+from pathlib import Path
+
+import pytest
+
+from archetype_dagster.errors import SettingsError
+from archetype_dagster.settings import load_settings, profile_names
+
+
+def test_the_paper_profile_has_the_papers_numbers() -> None:
+    settings = load_settings("paper")
+    assert (settings.planner.num_trajectories, settings.planner.horizon_bars) == (30_000, 72)
+    assert (settings.codebook.num_codes, settings.codebook.code_dim, settings.codebook.epochs) == (10, 16, 100)
+    assert (settings.selection.total_steps, settings.refinement.total_steps) == (3_000_000, 1_000_000)
+    assert {name: settings.beta_1(name) for name in settings.pairs} == {"BTC": 0.5, "ETH": 0.7, "DOT": 0.5, "BNB": 0.7}
+    assert {name: pair.max_position for name, pair in settings.pairs.items()} == {
+        "BTC": 8,
+        "ETH": 100,
+        "DOT": 2500,
+        "BNB": 200,
+    }
+    assert settings.market.bars_per_year == 52_560
+
+
+def test_every_shipped_profile_loads_and_only_extended_reads_the_future() -> None:
+    hindsight = {name: load_settings(name).codebook.hindsight for name in profile_names()}
+    assert hindsight == {"extended": True, "paper": False, "smoke": False}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"planner.horizont": 72}, "planner.horizont"),
+        ({"planner.horizon_bars": 1}, "planner.horizon_bars"),
+        ({"selection.alpha": float("nan")}, "selection.alpha"),
+        ({"codebook.decoder": "bilstm"}, "single_change"),
+        ({"splits.train_end": "2025-01-01"}, "ordered and disjoint"),
+        ({"market.source": "candles"}, "needs market.path"),
+        ({"seed.deeper": 1}, "seed"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_settings("smoke", {"seed": 0, **overrides})
+
+
+def test_an_unknown_profile_or_pair_lists_the_choices() -> None:
+    with pytest.raises(SettingsError, match="extended, paper, smoke"):
+        load_settings("papper")
+    with pytest.raises(SettingsError, match="BNB, BTC, DOT, ETH"):
+        load_settings("smoke").pair("XRP")
+
+
+def test_a_settings_file_is_read_and_its_name_is_in_the_error(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("planner: {horizon_bars: 36}\n")
+    assert load_settings(file).planner.horizon_bars == 36
+    file.write_text("planner: {horizon_bars: many}\n")
+    with pytest.raises(SettingsError, match=r"mine\.yaml.*planner\.horizon_bars"):
+        load_settings(file)
+    with pytest.raises(SettingsError, match="does not exist"):
+        load_settings(tmp_path / "absent.yaml")
+    file.write_text("!!python/object/apply:os.system ['true']\n")
+    with pytest.raises(SettingsError, match="not valid YAML"):
+        load_settings(file)
+
+
+def test_the_hash_follows_the_content_only() -> None:
+    smoke = load_settings("smoke")
+    assert smoke.content_hash == load_settings("smoke").content_hash
+    changed = load_settings("smoke", {"refinement.beta_1": 0.3})
+    assert changed.content_hash != smoke.content_hash
+    assert changed.codebook.content_hash == smoke.codebook.content_hash
