@@ -1,0 +1,1 @@
+"""Market data: bars from every source, their validation, features, costs and splits."""
