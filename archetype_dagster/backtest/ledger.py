@@ -1,0 +1,166 @@
+"""The per-bar record of a replay, and the check that its two accountings agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from archetype_dagster.backtest.performance import Performance, bars_per_year, performance
+from archetype_dagster.types import ActionArray, BoolArray, FloatArray, JsonDict
+
+RECONCILIATION_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a run held, paid and was worth at each bar, oldest first; the run ends at ruin.
+
+    Attributes:
+        timestamps: datetime64[us] (T,), bar ends, UTC.
+        mark: float64 (T,), mark price p_t, quote units.
+        action: int8 (T,), action decided at that bar (0 short, 1 flat, 2 long).
+        position: float64 (T,), P_t after the bar's trade, base units.
+        traded: float64 (T,), signed net change of the position, base units.
+        turnover: float64 (T,), base units bought plus base units sold.
+        fee: float64 (T,), commission paid, quote units.
+        slippage: float64 (T,), loss against the mark by crossing the book, quote units.
+        cash: float64 (T,), after the bar's trade, quote units.
+        net_value: float64 (T,), V_t = cash + P_t p_t after the bar's trade, quote units.
+        reward: float64 (T,), r_t = P_t (p_{t+1} - p_t) - O_t; the last bar's is -O_t, quote units.
+        initial_capital: V_1, net value before the first trade, quote units.
+        max_position: m, base units.
+        commission_rate: commission as a fraction of the traded notional at the mark.
+        ruined: the last row's net value is zero or less and the run stopped there.
+    """
+
+    timestamps: NDArray[np.datetime64]
+    mark: FloatArray
+    action: ActionArray
+    position: FloatArray
+    traded: FloatArray
+    turnover: FloatArray
+    fee: FloatArray
+    slippage: FloatArray
+    cash: FloatArray
+    net_value: FloatArray
+    reward: FloatArray
+    initial_capital: float
+    max_position: float
+    commission_rate: float
+    ruined: bool = False
+
+    def __len__(self) -> int:
+        return len(self.mark)
+
+    @property
+    def net_value_path(self) -> FloatArray:
+        """float64 (T + 1,), the initial capital followed by the net value of each bar."""
+        return np.concatenate([[self.initial_capital], self.net_value])
+
+    @property
+    def trades(self) -> int:
+        """Number of bars with a trade."""
+        return int(np.count_nonzero(self.turnover))
+
+    def performance(self, periods_per_year: float | None = None) -> Performance:
+        """The six metrics of `net_value_path`; n comes from the bars' own clock unless it is given."""
+        per_year = bars_per_year(self.timestamps) if periods_per_year is None else periods_per_year
+        return performance(self.net_value_path, periods_per_year=per_year)
+
+    def frame(self) -> pl.DataFrame:
+        """One row per bar: `timestamp` (Datetime us UTC) and every per-bar array under its own name."""
+        arrays = {item.name: getattr(self, item.name) for item in fields(self)}
+        columns = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
+        timestamps = pl.Series("timestamp", columns.pop("timestamps")).dt.replace_time_zone("UTC")
+        return pl.DataFrame([timestamps, *(pl.Series(name, values) for name, values in columns.items())])
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """Whether a ledger's cash and its rewards tell the same story.
+
+    Attributes:
+        reward_sum: sum of the rewards, quote units.
+        net_value_change: V_T - V_1, quote units.
+        relative_error: their difference over the larger of initial capital and change.
+        total_fee: commission paid, quote units.
+        total_slippage: slippage paid, quote units.
+        failures: one line per broken rule; empty when all hold.
+    """
+
+    reward_sum: float
+    net_value_change: float
+    relative_error: float
+    total_fee: float
+    total_slippage: float
+    failures: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True when no rule is broken."""
+        return not self.failures
+
+    def as_dict(self) -> JsonDict:
+        """The numbers and failures by name, ready for JSON."""
+        return {**vars(self), "failures": list(self.failures), "passed": self.passed}
+
+
+def reconcile(ledger: Ledger) -> Reconciliation:
+    """Check the ledger's identities, each to 1e-9 relative; a broken one is named, never repaired.
+
+    Sum of rewards = change of net value; net value = cash + position * mark; cash moves by exactly
+    what was traded and paid; positions are -m, 0 or m and move by what was traded; fee = rate *
+    turnover * mark; fee and slippage are never negative; only the last net value may be <= 0.
+    """
+    money = max(ledger.initial_capital, ledger.max_position * float(ledger.mark.max()))
+    start = np.concatenate([[ledger.initial_capital], ledger.cash[:-1]])
+    paid = ledger.traded * ledger.mark + ledger.fee + ledger.slippage
+    units = ledger.position / ledger.max_position
+    opening = np.concatenate([[0.0], ledger.position[:-1]])
+    change = float(ledger.net_value[-1] - ledger.initial_capital)
+    reward_sum = float(ledger.reward.sum())
+    error = abs(reward_sum - change) / max(ledger.initial_capital, abs(change))
+    rules: dict[str, BoolArray] = {
+        "net value is cash + position * mark": _close(
+            ledger.net_value, ledger.cash + ledger.position * ledger.mark, money
+        ),
+        "cash moves by what was traded and paid": _close(ledger.cash, start - paid, money),
+        "position is -m, 0 or m": np.isin(units, (-1.0, 0.0, 1.0)),
+        "position moves by what was traded": _close(ledger.position, opening + ledger.traded, ledger.max_position),
+        "turnover is at least the net trade": ledger.turnover >= np.abs(ledger.traded),
+        "fee is rate * turnover * mark": _close(
+            ledger.fee, ledger.commission_rate * ledger.turnover * ledger.mark, money
+        ),
+        "fee and slippage are not negative": (ledger.fee >= 0) & (ledger.slippage >= 0),
+        "net value is positive until ruin": (ledger.net_value > 0) | _last_row_of(ledger),
+    }
+    failures = [
+        f"{rule}: broken at {ledger.timestamps[int(np.argmin(held))]} (row {int(np.argmin(held))})"
+        for rule, held in rules.items()
+        if not held.all()
+    ]
+    # `not <=` rather than `>`: a NaN error must fail too.
+    if not error <= RECONCILIATION_TOLERANCE:
+        failures.insert(0, f"rewards sum to {reward_sum!r}, the net value changed by {change!r}")
+    return Reconciliation(
+        reward_sum=reward_sum,
+        net_value_change=change,
+        relative_error=error,
+        total_fee=float(ledger.fee.sum()),
+        total_slippage=float(ledger.slippage.sum()),
+        failures=tuple(failures),
+    )
+
+
+def _close(left: FloatArray, right: FloatArray, scale: float) -> BoolArray:
+    return np.asarray(np.abs(left - right) <= RECONCILIATION_TOLERANCE * scale, dtype=np.bool_)
+
+
+def _last_row_of(ledger: Ledger) -> BoolArray:
+    rows = np.zeros(len(ledger), dtype=np.bool_)
+    rows[-1] = ledger.ruined
+    return rows
