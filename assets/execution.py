@@ -1,0 +1,233 @@
+"""How every stage runs: reuse what is on disk if nothing it depends on changed, else compute and publish."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+import dagster as dg
+import torch
+
+from archetype_dagster.checkpoints import (
+    Artifact,
+    Manifest,
+    ResumePoint,
+    open_artifact,
+    publish_artifact,
+    stage_key,
+)
+from archetype_dagster.errors import ArchetypeError, ArtifactError
+from archetype_dagster.settings import PAIRS, Settings
+from archetype_dagster.types import Progress
+from assets.lineage import verify_current
+from assets.metadata import Metadata, numeric_values
+from assets.stages import Stage, stage_settings
+from resources.compute import ComputeResource
+from resources.progress import ProgressResource
+from resources.settings import SettingsResource
+from resources.storage import ArtifactStore
+from resources.tracking import Tracker, TrackingResource
+
+PAIR_PARTITIONS: Final = dg.StaticPartitionsDefinition(list(PAIRS))
+RESOURCE_KEYS: Final = {"settings", "store", "compute", "tracking", "progress"}
+GPU_POOL: Final = "gpu"
+
+
+class Saveable(Protocol):
+    """What a stage computes: something that writes plain files into an empty folder."""
+
+    def save(self, directory: Path) -> None:
+        """Write the files."""
+
+
+class StageResources(Protocol):
+    """The resources every stage is given."""
+
+    settings: SettingsResource
+    store: ArtifactStore
+    compute: ComputeResource
+    tracking: TrackingResource
+    progress: ProgressResource
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """What a stage's computation works with.
+
+    Attributes:
+        pair: traded pair; empty for a stage over all pairs.
+        settings: the whole settings tree.
+        device: where networks run.
+        resume: where a training loop keeps its state.
+        progress: where long work reports to.
+    """
+
+    pair: str
+    settings: Settings
+    device: torch.device
+    resume: ResumePoint
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class TrackedProgress:
+    """A `Progress` that also records the metrics as curves."""
+
+    inner: Progress
+    tracker: Tracker
+
+    def start(self, description: str, total: int) -> None:
+        """Open a task."""
+        self.inner.start(description, total)
+
+    def advance(self, completed: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Report, and add a point to each curve."""
+        self.inner.advance(completed, metrics)
+        if metrics:
+            self.tracker.log_curve_point(completed, metrics)
+
+    def finish(self) -> None:
+        """Close the task."""
+        self.inner.finish()
+
+
+def run_stage(
+    context: dg.AssetExecutionContext,
+    stage: Stage,
+    parents: Sequence[Artifact],
+    *,
+    compute: Callable[[StageRun], Saveable],
+    describe: Callable[[Artifact], Metadata],
+    source: Mapping[str, str] | None = None,
+) -> dg.MaterializeResult[Artifact]:
+    """Materialise a stage for the context's partition.
+
+    Args:
+        context: of the running asset.
+        stage: which one.
+        parents: artifacts it is made from.
+        compute: the work; called only when the artifact on disk was not made from exactly this.
+        describe: metadata for a person, read from the artifact.
+        source: hashes of what lies outside the graph, by name, for a stage at its root.
+
+    Raises:
+        dagster.Failure: an `ArchetypeError`, with its message.
+    """
+    resources = cast(StageResources, context.resources)
+    pair = context.partition_key if stage.per_pair else None
+    try:
+        settings = resources.settings.load()
+        wanted = _manifest(stage, pair, settings, parents, resources.store, source or {})
+        directory = resources.store.directory(stage.kind, pair)
+        title = f"{pair} {stage.kind}" if pair else stage.kind
+        artifact = _reusable(context, directory, wanted)
+        reused = artifact is not None
+        began = time.monotonic()
+        if artifact is None:
+            artifact, description = _compute(context, resources, stage, wanted, settings, compute, describe)
+        else:
+            description = describe(artifact)
+        seconds = time.monotonic() - began
+    except ArchetypeError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    ending = "reused, nothing changed" if reused else f"computed in {seconds:.1f} s"
+    resources.progress.note(context.log, f"{title}: {ending}")
+    return dg.MaterializeResult(
+        value=artifact,
+        data_version=dg.DataVersion(artifact.content_hash),
+        metadata={
+            "reused": reused,
+            "seconds": round(seconds, 3),
+            "path": dg.MetadataValue.path(artifact.directory),
+            "content_hash": artifact.content_hash,
+            "stage_key": artifact.manifest.key,
+            "settings_hash": artifact.manifest.settings_hash,
+            **description,
+        },
+    )
+
+
+def _manifest(
+    stage: Stage,
+    pair: str | None,
+    settings: Settings,
+    parents: Sequence[Artifact],
+    store: ArtifactStore,
+    source: Mapping[str, str],
+) -> Manifest:
+    verified: dict[str, Manifest] = {}
+    if stage.per_pair:
+        for parent in parents:
+            verify_current(parent.manifest.kind, pair, store=store, settings=settings, verified=verified)
+    read = stage_settings(stage, settings, pair)
+    hashes = {**source, **{_parent_name(parent, stage): parent.content_hash for parent in parents}}
+    seed = settings.seed if stage.seeded else 0
+    key = stage_key(stage.kind, pair=pair, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
+    fingerprints = sorted({_data_fingerprint(parent) for parent in parents})
+    return Manifest(
+        kind=stage.kind,
+        pair=pair,
+        key=key,
+        settings=read,
+        parents=hashes,
+        seed=seed,
+        code_version=stage.code_version,
+        data_fingerprint="+".join(fingerprints) if fingerprints else key,
+        facts={"hindsight": settings.codebook.hindsight},
+    )
+
+
+def _parent_name(parent: Artifact, stage: Stage) -> str:
+    return parent.manifest.kind if stage.per_pair else f"{parent.manifest.kind}/{parent.manifest.pair}"
+
+
+def _data_fingerprint(parent: Artifact) -> str:
+    return parent.content_hash if parent.manifest.kind == "market_bars" else parent.manifest.data_fingerprint
+
+
+def _reusable(context: dg.AssetExecutionContext, directory: Path, wanted: Manifest) -> Artifact | None:
+    if not directory.exists():
+        return None
+    try:
+        artifact = open_artifact(directory, kind=wanted.kind)
+    except ArtifactError as error:
+        context.log.warning(f"computing again: {error}")
+        return None
+    return artifact if artifact.manifest.key == wanted.key else None
+
+
+def _compute(
+    context: dg.AssetExecutionContext,
+    resources: StageResources,
+    stage: Stage,
+    wanted: Manifest,
+    settings: Settings,
+    compute: Callable[[StageRun], Saveable],
+    describe: Callable[[Artifact], Metadata],
+) -> tuple[Artifact, Metadata]:
+    directory = resources.store.directory(stage.kind, wanted.pair)
+    root_run = context.run.root_run_id or context.run_id
+    resume = resources.store.resume_point(stage.kind, wanted.pair, wanted.key)
+    title = f"{wanted.pair} {stage.kind}" if wanted.pair else stage.kind
+    with (
+        resources.tracking.run(
+            identity=f"{root_run}/{stage.kind}/{wanted.pair or 'all'}",
+            name=title,
+            tags={"asset": stage.kind, "pair": wanted.pair or "all", "dagster_run": root_run, "stage_key": wanted.key},
+            result_root=resources.store.path,
+        ) as tracker,
+        resources.compute.session() as device,
+    ):
+        tracker.log_params({**wanted.settings, "seed": wanted.seed})
+        progress = TrackedProgress(resources.progress.open(context.log, title), tracker)
+        made = compute(StageRun(wanted.pair or "", settings, device, resume, progress))
+        with publish_artifact(directory, wanted) as folder:
+            made.save(folder)
+        resume.clear()
+        artifact = open_artifact(directory, kind=stage.kind)
+        description = describe(artifact)
+        tracker.log_metrics(numeric_values(description))
+        if stage.tracked:
+            tracker.log_artifacts(directory)
+    return artifact, description

@@ -1,0 +1,67 @@
+"""Whether an artifact on disk is the one the current settings and its current ancestors would give."""
+
+from archetype_dagster.checkpoints import Manifest, read_manifest
+from archetype_dagster.errors import ArtifactError
+from archetype_dagster.settings import Settings
+from assets.stages import STAGES, stage_settings
+from resources.storage import ArtifactStore
+
+
+def verify_current(
+    kind: str,
+    pair: str | None,
+    *,
+    store: ArtifactStore,
+    settings: Settings,
+    verified: dict[str, Manifest] | None = None,
+) -> Manifest:
+    """The manifest of a stage's artifact after checking it and all its ancestors.
+
+    Args:
+        kind: stage.
+        pair: traded pair.
+        store: where the artifacts lie.
+        settings: the settings of the current run.
+        verified: manifests already checked, by kind; filled in on the way.
+
+    Raises:
+        ArtifactError: the artifact, or one it was made from, is missing, was made with other settings,
+            another seed or another version of the algorithm, or from other parents than the current ones.
+    """
+    verified = {} if verified is None else verified
+    if kind in verified:
+        return verified[kind]
+    directory = store.directory(kind, pair)
+    manifest = read_manifest(directory, kind=kind)
+    for difference in _differences(manifest, settings):
+        raise ArtifactError(
+            f"{directory} was made with {difference}; materialise {kind} again (archetype run --select {kind}+)"
+        )
+    for parent, recorded in manifest.parents.items():
+        if parent not in STAGES:
+            continue
+        current = verify_current(parent, pair, store=store, settings=settings, verified=verified).content_hash
+        if current != recorded:
+            raise ArtifactError(
+                f"{directory} was made from {parent} {recorded[:12]}, but the current {parent} is {current[:12]}; "
+                f"materialise {kind} again (archetype run --select {kind}+)"
+            )
+    verified[kind] = manifest
+    return manifest
+
+
+def _differences(manifest: Manifest, settings: Settings) -> list[str]:
+    stage = STAGES[manifest.kind]
+    wanted = stage_settings(stage, settings, manifest.pair)
+    found = manifest.settings
+    names = sorted(wanted.keys() | found.keys())
+    differences = [
+        f"{name} = {found.get(name)!r}, but the current setting is {wanted.get(name)!r}"
+        for name in names
+        if wanted.get(name) != found.get(name)
+    ]
+    if stage.seeded and manifest.seed != settings.seed:
+        differences.append(f"seed = {manifest.seed}, but the current seed is {settings.seed}")
+    if manifest.code_version != stage.code_version:
+        differences.append(f"code version {manifest.code_version}, but the current one is {stage.code_version}")
+    return differences

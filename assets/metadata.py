@@ -1,0 +1,44 @@
+"""Metadata that a person looks at: tables, inline pictures and plain numbers."""
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+import polars as pl
+
+MetadataEntry = dg.MetadataValue | str | int | float | bool
+Metadata = dict[str, MetadataEntry]
+
+
+def picture(png: bytes, alternative: str) -> dg.MarkdownMetadataValue:
+    """A PNG shown inline in the asset's page."""
+    return dg.MetadataValue.md(f"![{alternative}](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> dg.MarkdownMetadataValue:
+    """Rows with equal keys as a Markdown table; None reads n/a, floats have four significant digits."""
+    if not rows:
+        return dg.MetadataValue.md("no rows")
+    names = list(rows[0])
+    lines = [names, ["--"] * len(names), *[[_cell(row[name]) for name in names] for row in rows]]
+    return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def frame_table(frame: pl.DataFrame, *, limit: int = 20) -> dg.MarkdownMetadataValue:
+    """The first `limit` rows of a frame as a Markdown table."""
+    return table(frame.head(limit).to_dicts())
+
+
+def numeric_values(metadata: Mapping[str, MetadataEntry]) -> dict[str, float]:
+    """The plain numbers among the metadata."""
+    return {
+        name: float(value)
+        for name, value in metadata.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")

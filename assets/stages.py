@@ -1,0 +1,134 @@
+"""The stages of the graph and, per stage, exactly the settings that its content depends on.
+
+This table is the only place that says what a changed setting invalidates.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from archetype_dagster.settings import Settings, config_text
+from archetype_dagster.types import JsonDict
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One asset of the graph.
+
+    Attributes:
+        kind: asset name and artifact kind.
+        group: asset group.
+        settings: dotted names of the settings the stage reads; a section stands for all its values.
+            `pair.*` are the pair's own, `calibration.*` the content of a shipped calibration file.
+        seeded: whether the stage draws random numbers.
+        code_version: raised whenever the algorithm changes its output.
+        gpu: whether the stage runs networks, and so waits its turn in the `gpu` pool.
+        tracked: whether its files are copied into the tracking store.
+        per_pair: whether it is partitioned by pair.
+    """
+
+    kind: str
+    group: str
+    settings: tuple[str, ...]
+    seeded: bool = False
+    code_version: str = "1"
+    gpu: bool = False
+    tracked: bool = False
+    per_pair: bool = True
+
+
+_SPLITS = ("splits", "execution.execution_delay_bars", "planner.horizon_bars", "pair.max_position")
+
+_TABLE = (
+    Stage("market_bars", "market", ("market", "pair", "calibration.modelled_book"), seeded=True),
+    Stage(
+        "feature_table",
+        "market",
+        (
+            "features",
+            "execution.commission_rate",
+            "execution.depth_policy",
+            "splits.train_start",
+            "splits.train_end",
+            "planner.horizon_bars",
+            "execution.execution_delay_bars",
+            "market.bar_minutes",
+            "pair.max_position",
+            "pair.liquidity_scale",
+            "calibration.impact_curve",
+        ),
+    ),
+    Stage("dp_trajectories", "discovery", ("planner", *_SPLITS), seeded=True),
+    Stage("vq_codebook", "discovery", ("codebook", *_SPLITS), seeded=True, gpu=True, tracked=True),
+    Stage("archetype_returns", "selection", ("planner", "selection.stride_bars", *_SPLITS), gpu=True),
+    Stage("selection_checkpoint", "selection", ("selection", *_SPLITS), seeded=True, gpu=True, tracked=True),
+    Stage(
+        "refinement_checkpoint",
+        "refinement",
+        ("refinement", "selection.stride_bars", *_SPLITS),
+        seeded=True,
+        gpu=True,
+        tracked=True,
+    ),
+    Stage("onnx_policy", "deployment", ("execution", "refinement.override", *_SPLITS), tracked=True),
+    Stage(
+        "evaluation_report",
+        "evaluation",
+        ("evaluation", "execution", "market.bar_minutes", "refinement.override", "pair", *_SPLITS),
+        seeded=True,
+        tracked=True,
+    ),
+    Stage("leaderboard", "evaluation", (), per_pair=False),
+)
+STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for stage in _TABLE})
+
+
+def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDict:
+    """The values the stage reads, by dotted name, as JSON.
+
+    `refinement.beta_1` is the value used for the pair. `market.path` is left out, because the
+    content of the files counts and not where they lie, and so are the parts of `market` that
+    belong to another source.
+    """
+    values: JsonDict = {}
+    _flatten(_settings_tree(settings, pair), "", values)
+    chosen = tuple(stage.settings)
+    return {
+        name: value
+        for name, value in sorted(values.items())
+        if any(name == wanted or name.startswith(f"{wanted}.") for wanted in chosen)
+    }
+
+
+def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
+    tree = settings.model_dump(mode="json", exclude={"pairs", "seed"})
+    tree["calibration"] = {"impact_curve": _config_hash("impact_curve.yaml")}
+    market = tree["market"]
+    del market["path"]
+    unused = {
+        "synthetic": ("modelled_book",),
+        "candles": ("synthetic", "book_levels"),
+        "bars": ("synthetic", "book_levels", "modelled_book"),
+    }
+    for section in unused[settings.market.source]:
+        del market[section]
+    if settings.market.source == "candles":
+        tree["calibration"]["modelled_book"] = _config_hash(settings.market.modelled_book.calibration)
+    if pair is not None:
+        tree["pair"] = settings.pair(pair).model_dump(mode="json", exclude={"beta_1"})
+        tree["refinement"]["beta_1"] = settings.beta_1(pair)
+    return tree
+
+
+def _config_hash(name: str) -> str:
+    return hashlib.sha256(config_text(name).encode()).hexdigest()
+
+
+def _flatten(value: Any, name: str, into: JsonDict) -> None:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            _flatten(child, f"{name}.{key}" if name else key, into)
+    else:
+        into[name] = value

@@ -1,0 +1,1 @@
+"""Dagster resources: settings, storage, compute device, tracking and progress."""

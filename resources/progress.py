@@ -1,0 +1,115 @@
+"""Where long work reports to: the run's log at a bounded rate, or live bars in a terminal."""
+
+import logging
+import time
+from collections.abc import Mapping
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from archetype_dagster.types import Progress
+
+
+class LogProgress:
+    """A `Progress` that writes to a log, at most once per `min_seconds`."""
+
+    def __init__(self, log: logging.Logger, title: str, *, min_seconds: float) -> None:
+        self._log = log
+        self._title = title
+        self._min_seconds = min_seconds
+        self._total = 0
+        self._last = 0.0
+
+    def start(self, description: str, total: int) -> None:
+        """Open a task."""
+        self._description, self._total, self._last = description, total, time.monotonic()
+
+    def advance(self, completed: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Log the state of the task unless the last line is too young."""
+        now = time.monotonic()
+        if now - self._last >= self._min_seconds:
+            self._last = now
+            text = f"{self._title}: {self._description} {completed}/{self._total} {format_metrics(metrics)}"
+            self._log.info(text.rstrip())
+
+    def finish(self) -> None:
+        """Close the task; its result is the stage's metadata."""
+
+
+class BarProgress:
+    """A `Progress` that moves a bar of a shared terminal display."""
+
+    def __init__(self, bars: Bars, title: str) -> None:
+        self._bars = bars
+        self._title = title
+        self._task: TaskID | None = None
+
+    def start(self, description: str, total: int) -> None:
+        """Add a bar."""
+        self.finish()
+        self._task = self._bars.add_task(f"{self._title}: {description}", total=total, metrics="")
+
+    def advance(self, completed: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Move the bar."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=completed, metrics=format_metrics(metrics))
+
+    def finish(self) -> None:
+        """Remove the bar; the stage's closing line replaces it."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+
+
+class ProgressResource(dg.ConfigurableResource["ProgressResource"]):
+    """Progress in the run's log, throttled: each line costs milliseconds and a row in the event log."""
+
+    min_seconds: float = Field(default=10.0, ge=0, description="Least time between two progress lines of a task.")
+
+    def open(self, log: logging.Logger, title: str) -> Progress:
+        """Progress of one stage."""
+        return LogProgress(log, title, min_seconds=self.min_seconds)
+
+    def note(self, log: logging.Logger, message: str) -> None:
+        """One line that a person following the run should see."""
+        log.info(message)
+
+
+class ConsoleProgressResource(ProgressResource):
+    """Progress as live bars in the terminal; notes go to the log and to the terminal."""
+
+    _bars: Bars = PrivateAttr()
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Start the display."""
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}"),
+        )
+        self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+        self._bars.start()
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Stop the display and give the terminal back."""
+        self._bars.stop()
+
+    def open(self, log: logging.Logger, title: str) -> Progress:
+        """Progress of one stage."""
+        return BarProgress(self._bars, title)
+
+    def note(self, log: logging.Logger, message: str) -> None:
+        """One line, above the bars."""
+        super().note(log, message)
+        self._bars.console.print(message, highlight=False)
+
+
+def format_metrics(metrics: Mapping[str, float] | None) -> str:
+    """Newest metrics as `name value` pairs with four significant digits."""
+    return " ".join(f"{name} {value:.4g}" for name, value in (metrics or {}).items())

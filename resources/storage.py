@@ -1,0 +1,76 @@
+"""Where artifacts lie, and how assets hand them to each other: by reference, verified when loaded."""
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import dagster as dg
+from pydantic import Field
+
+from archetype_dagster.checkpoints import MANIFEST_NAME, Artifact, ResumePoint, open_artifact
+from archetype_dagster.errors import ArtifactError
+
+FOLDERS: Final = MappingProxyType(
+    {
+        "market_bars": "market_bars",
+        "feature_table": "feature_table",
+        "dp_trajectories": "dp_trajectories",
+        "vq_codebook": "phase1_archetype_discovery",
+        "archetype_returns": "archetype_returns",
+        "selection_checkpoint": "phase2_archetype_selection",
+        "refinement_checkpoint": "phase3_archetype_refinement",
+        "onnx_policy": "onnx",
+        "evaluation_report": "evaluation",
+        "leaderboard": "leaderboard",
+    }
+)
+
+
+class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
+    """The result folder: one folder a pair, one folder a stage in it."""
+
+    root: str = Field(default="result", description="Folder that holds every artifact.")
+
+    @property
+    def path(self) -> Path:
+        """The root as an absolute path."""
+        return Path(self.root).expanduser().resolve()
+
+    def directory(self, kind: str, pair: str | None) -> Path:
+        """Folder of a stage's artifact; `pair` is None for a stage over all pairs."""
+        return self.path / FOLDERS[kind] if pair is None else self.path / pair / FOLDERS[kind]
+
+    def holds(self, kind: str, pair: str | None) -> bool:
+        """True where a stage has published something for the pair."""
+        return (self.directory(kind, pair) / MANIFEST_NAME).is_file()
+
+    def open(self, kind: str, pair: str | None) -> Artifact:
+        """The verified artifact of a stage; `ArtifactError` says what is wrong and what to run."""
+        return open_artifact(self.directory(kind, pair), kind=kind)
+
+    def resume_point(self, kind: str, pair: str | None, key: str) -> ResumePoint:
+        """Where a stage's training loop keeps its state until the artifact is published."""
+        folder = self.path if pair is None else self.path / pair
+        return ResumePoint(folder / ".resume" / f"{kind}.safetensors", key)
+
+
+class ArtifactIOManager(dg.ConfigurableIOManager):
+    """Passes references: assets publish by themselves, so nothing is written here."""
+
+    store: dg.ResourceDependency[ArtifactStore]
+
+    def handle_output(self, context: dg.OutputContext, obj: Artifact) -> None:
+        """Check that the asset published where the store keeps this asset and partition."""
+        expected = self.store.directory(context.asset_key.path[-1], obj.manifest.pair)
+        if obj.directory != expected:
+            raise ArtifactError(f"{context.asset_key.to_user_string()} published {obj.directory}, expected {expected}")
+
+    def load_input(self, context: dg.InputContext) -> Artifact | dict[str, Artifact]:
+        """One pair's verified artifact, or those of all pairs by name where the input spans partitions."""
+        kind = context.asset_key.path[-1]
+        if not context.has_asset_partitions:
+            return self.store.open(kind, None)
+        if context.dagster_type.typing_type is Artifact:
+            return self.store.open(kind, context.asset_partition_key)
+        pairs = context.asset_partition_keys
+        return {pair: self.store.open(kind, pair) for pair in pairs if self.store.holds(kind, pair)}

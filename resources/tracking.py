@@ -1,0 +1,71 @@
+"""MLflow tracking as a resource; switched off it costs nothing, not even the import."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+import dagster as dg
+from pydantic import Field
+
+from archetype_dagster.types import JsonDict
+
+
+class Tracker(Protocol):
+    """Where one materialisation reports parameters, curves, metrics and files."""
+
+    def log_params(self, params: JsonDict) -> None:
+        """Record settings by dotted name."""
+
+    def log_curve_point(self, step: int, values: Mapping[str, float]) -> None:
+        """Add one point to each named curve; sent in batches."""
+
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Record closing metrics."""
+
+    def log_artifacts(self, directory: Path) -> None:
+        """Record every file of a folder."""
+
+
+class NoTracker:
+    """A `Tracker` that records nothing."""
+
+    def log_params(self, params: JsonDict) -> None:
+        """Ignore the parameters."""
+
+    def log_curve_point(self, step: int, values: Mapping[str, float]) -> None:
+        """Ignore the point."""
+
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Ignore the metrics."""
+
+    def log_artifacts(self, directory: Path) -> None:
+        """Ignore the files."""
+
+
+class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
+    """Records materialisations in MLflow: a local SQLite store by default, a server by URI."""
+
+    enabled: bool = Field(default=True, description="False makes tracking a no-op.")
+    tracking_uri: str | None = Field(
+        default=None, description="MLflow server or store; empty keeps mlruns/mlflow.db beside the result folder."
+    )
+    experiment: str = Field(default="archetype", description="MLflow experiment.")
+
+    def run(
+        self, *, identity: str, name: str, tags: Mapping[str, str], result_root: Path
+    ) -> AbstractContextManager[Tracker]:
+        """One MLflow run; a second call with the same `identity` (a retry) goes on with the same run.
+
+        Args:
+            identity: what makes two attempts the same materialisation.
+            name: name shown for the run.
+            tags: further tags.
+            result_root: result folder, beside which the default store lies.
+        """
+        if not self.enabled:
+            return nullcontext(NoTracker())
+        from resources.mlflow_runs import MlflowStore
+
+        store = MlflowStore.connect(self.tracking_uri, self.experiment, default_folder=result_root.parent / "mlruns")
+        return store.run(identity=identity, name=name, tags=tags)
