@@ -9,13 +9,17 @@ from archetype_dagster.planning.adaptations import (
     rank_adaptations,
 )
 from archetype_dagster.planning.rewards import horizon_rewards
+from archetype_dagster.planning.single_trade import SingleTradePlans, best_plans, plan_single_trade
 
 __all__ = [
     "AdaptationTable",
     "Adaptations",
+    "SingleTradePlans",
     "adaptation_returns",
     "apply_override",
+    "best_plans",
     "horizon_rewards",
     "legal_override_mask",
+    "plan_single_trade",
     "rank_adaptations",
 ]

@@ -110,8 +110,8 @@ def adaptation_returns(
         base_rewards[block], returns[block] = _rewards_and_returns(
             base[block], before[block], mark[block], costs[block], max_position, override
         )
-    require_finite(base_rewards, what="reward")
-    require_finite(returns, what="return of an override")
+    require_finite(base_rewards, name="reward")
+    require_finite(returns, name="return of an override")
     returns[~legal] = -np.inf
     return AdaptationTable(returns, legal, base_rewards.sum(axis=1), base_rewards)
 

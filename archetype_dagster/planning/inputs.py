@@ -19,7 +19,8 @@ def price_arrays(mark: ArrayLike, costs: ArrayLike, *, max_position: float) -> t
     """Mark prices (..., h + 1) and costs (..., h, 3, 3) as float64, with their shapes checked.
 
     Raises:
-        ValueError: shapes that do not belong together, or a position size that is not positive.
+        ValueError: shapes that do not belong together, a price that is not finite, or a position size that is
+            not positive.
     """
     if not (math.isfinite(max_position) and max_position > 0):
         raise ValueError(f"max_position must be positive and finite, got max_position={max_position}")
@@ -33,6 +34,7 @@ def price_arrays(mark: ArrayLike, costs: ArrayLike, *, max_position: float) -> t
             f"costs must be (..., h, 3, 3) with the h={horizon} of mark (..., h + 1) {mark.shape}, "
             f"got costs of shape {costs.shape}"
         )
+    require_finite(mark, name="mark")
     return mark, costs
 
 
@@ -59,12 +61,12 @@ def valid_actions(actions: ArrayLike, *, name: str) -> ActionArray:
     return array.astype(np.int8, copy=False)
 
 
-def require_finite(values: FloatArray, *, what: str) -> None:
-    """Raise `ValueError` naming the first place where mark or costs made `values` (..., h) infinite or NaN."""
+def require_finite(values: FloatArray, *, name: str) -> None:
+    """Raise `ValueError` naming the first place where `values`, or what they were made from, is not a number."""
     finite = np.isfinite(values)
     if not finite.all():
         place = tuple(int(index) for index in np.argwhere(~finite)[0])
-        raise ValueError(f"mark and costs must be finite, but the {what} at index {place} is {values[place]}")
+        raise ValueError(f"mark and costs must be finite, but the {name} at index {place} is {values[place]}")
 
 
 def batch_blocks(batch: int, horizon: int) -> Iterator[slice]:

@@ -39,7 +39,7 @@ def horizon_rewards(
     actions = action_array(actions, horizon=mark.shape[-1] - 1)
     loss = trading_losses(previous_actions(actions, initial_action), actions, costs)
     rewards: FloatArray = max_position * (actions - 1.0) * np.diff(mark) - loss
-    require_finite(rewards, what="reward")
+    require_finite(rewards, name="reward")
     return rewards
 
 
