@@ -70,7 +70,7 @@ def number_column(bars: pl.DataFrame, name: str, *, positive: bool = False, null
         raise MarketDataError(f"missing column; the frame has {', '.join(bars.columns[:12])}, ...", field=name)
     series = bars[name].cast(pl.Float64)
     values = series.to_numpy()
-        bad = ~(np.isfinite(values) & ((values > 0) if positive else (values >= 0)))
+    bad = ~(np.isfinite(values) & ((values > 0) if positive else (values >= 0)))
     if nullable:
         bad &= series.is_not_null().to_numpy()
     if bad.any():
