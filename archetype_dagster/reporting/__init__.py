@@ -1,0 +1,1 @@
+"""Pictures and self-contained HTML pages for people, beside the same numbers as JSON, CSV and Parquet."""
