@@ -118,7 +118,7 @@ def replay_priced(
     rows = np.arange(len(priced))
     fee = priced.commission[rows, opening, between] + priced.commission[rows, between, held]
     slippage = priced.slippage[rows, opening, between] + priced.slippage[rows, between, held]
-    position = priced.max_position * (held - 1.0)
+    position = priced.max_position * (held - FLAT).astype(np.float64)
     traded = priced.max_position * (held - opening).astype(np.float64)
     turnover = priced.max_position * (np.abs(between - opening) + np.abs(held - between)).astype(np.float64)
     cash = capital - np.cumsum(traded * priced.mark + fee + slippage)
