@@ -1,0 +1,97 @@
+"""The book given to bars that came without one: computed from past bars only, seeded, labelled `modelled`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market.bars import bar_column_names
+from archetype_dagster.market.book_calibration import BookCalibration
+from archetype_dagster.market.ladder import LadderShape, ladder_frame
+from archetype_dagster.seeding import numpy_generator
+from archetype_dagster.settings import ModelledBookSettings, PairSettings
+from archetype_dagster.types import FloatArray
+
+_BPS: Final = 1e-4
+_TINY: Final = 1e-300
+_PARKINSON: Final = 4 * np.log(2)
+_MOST_MERGED_LEVELS: Final = 100.0
+
+
+def add_modelled_book(
+    bars: pl.DataFrame,
+    settings: ModelledBookSettings,
+    pair: PairSettings,
+    *,
+    seed: int,
+    bar_minutes: int = 10,
+) -> pl.DataFrame:
+    """Bars with N modelled levels a side and `book_source` "modelled".
+
+    Let v be the volatility in bp per root minute, from the mean of Parkinson's ln(high/low)^2 / (4 ln 2),
+    and q the mean volume a minute, both over the last `window_bars` bars of the row's segment, the row
+    itself included; the first bars of a segment use what is there. Then the spread is
+    2 `half_spread_per_volatility` v and neighbouring levels lie `level_step_per_volatility` v apart, in bp
+    of the close and at least a tick; a size is `touch_size_per_volume` q, or `level_size_per_volume` q
+    behind the touch, times seeded log-normal noise of mean one that is independent of everything else,
+    so that the book says nothing about later bars. Where a tick is wider than a step, the size of all the
+    levels that fall into the tick is shown at it, which leaves the liquidity within a distance as it was.
+    Zero volume over a whole window gives zero sizes.
+
+    Row t depends on rows <= t only, to the last bit.
+
+    Args:
+        bars: timestamp, open, high, low, close, volume and segment, oldest first; a null
+            taker_buy_volume is added where there is none.
+        settings: levels, window and calibration file.
+        pair: gives the tick size.
+        seed: seed of the noise.
+        bar_minutes: length of a bar in minutes.
+
+    Raises:
+        MarketDataError: `segment` is missing, or a price is too low for the tick.
+        SettingsError: the calibration file is missing or wrong.
+    """
+    if "segment" not in bars.columns:
+        raise MarketDataError("a modelled book needs segments; assign them first", field="segment")
+    calibration = BookCalibration.from_config(settings.calibration)
+    close = bars["close"].to_numpy()
+    volatility, volume = _activity(bars, settings.window_bars, bar_minutes)
+    noise = numpy_generator(seed, "modelled_book", pair.base).standard_normal((bars.height, 2, settings.levels))
+    shape = LadderShape(
+        spread=2 * calibration.half_spread_per_volatility * volatility * _BPS * close,
+        level_step=calibration.level_step_per_volatility * volatility * _BPS * close,
+    )
+    merged = np.clip(pair.tick_size / np.maximum(shape.level_step, _TINY), 1.0, _MOST_MERGED_LEVELS)
+    sizes = _sizes(noise, volume, merged, calibration)
+    book = ladder_frame(close, shape, sizes[0], sizes[1], tick_size=pair.tick_size)
+    if "taker_buy_volume" not in bars.columns:
+        bars = bars.with_columns(pl.lit(None, pl.Float64).alias("taker_buy_volume"))
+    whole = bars.with_columns(pl.lit("modelled").alias("book_source"), *book.get_columns())
+    return whole.select(bar_column_names(settings.levels))
+
+
+def _activity(bars: pl.DataFrame, window: int, bar_minutes: int) -> tuple[FloatArray, FloatArray]:
+    """Trailing volatility (bp per root minute) and volume a minute, float64 (T,) each."""
+    variance = (pl.col("high") / pl.col("low")).log().pow(2) / _PARKINSON
+    trailing = bars.select(
+        value.rolling_mean(window, min_samples=1).over("segment").clip(0.0).alias(name)
+        for name, value in (("variance", variance), ("volume", pl.col("volume")))
+    )
+    volatility: FloatArray = np.sqrt(trailing["variance"].to_numpy() / bar_minutes) / _BPS
+    return volatility, trailing["volume"].to_numpy() / bar_minutes
+
+
+def _sizes(noise: FloatArray, volume: FloatArray, merged: FloatArray, calibration: BookCalibration) -> FloatArray:
+    """Sizes of both sides, float64 (2, N, T), from normal noise (T, 2, N) and levels per tick (T,)."""
+    levels = noise.shape[2]
+    dispersion = np.full((levels, 1), calibration.level_dispersion)
+    dispersion[0] = calibration.touch_dispersion
+    factor = np.exp(np.ascontiguousarray(noise.transpose(1, 2, 0)) * dispersion - dispersion**2 / 2)
+    mean = np.broadcast_to(calibration.level_size_per_volume * merged, (levels, len(merged))).copy()
+    mean[0] = calibration.touch_size_per_volume + calibration.level_size_per_volume * (merged - 1)
+    sizes: FloatArray = factor * mean * volume
+    return sizes
