@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from archetype_dagster.planning.inputs import batch_blocks, price_arrays, require_finite
+from archetype_dagster.planning.rewards import previous_actions
 from archetype_dagster.settings import TradeConstraint
-from archetype_dagster.types import FLAT, LONG, SHORT, ActionArray, FloatArray
+from archetype_dagster.types import FLAT, LONG, SHORT, ActionArray, BoolArray, FloatArray
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,17 @@ def best_plans(
         )
     require_finite(plans.values, name="value of the plan")
     return plans
+
+
+def obeys_constraint(actions: ActionArray, trade_constraint: TradeConstraint) -> BoolArray:
+    """Which plans (B, h) from flat trade as often as allowed and not on the last bar: bool (B,)."""
+    before = previous_actions(actions, FLAT)
+    trades = actions != before
+    entries = (trades & (before == FLAT)).sum(axis=1)
+    exits = (trades & (actions == FLAT)).sum(axis=1)
+    flips = trades.sum(axis=1) - entries - exits
+    obeyed: BoolArray = (entries <= 1) & (flips == 0) & ~trades[:, -1]
+    return obeyed if trade_constraint == "round_trip" else obeyed & (exits == 0)
 
 
 def _plan_block(
