@@ -16,8 +16,8 @@ from archetype_dagster.planning.rewards import previous_actions, trade_table_off
 from archetype_dagster.settings import OverrideRule
 from archetype_dagster.types import FLAT, LONG, SHORT, ActionArray, BoolArray, FloatArray, IndexArray
 
-OVERRIDE_TARGETS: Final[ActionArray] = np.array([SHORT, LONG], dtype=np.int8)
-"""Action taken by each direction of an adaptation table's last axis."""
+# The action behind each direction, index 0 and 1 of an adaptation table's last axis.
+_TARGETS: Final = (SHORT, LONG)
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,10 @@ def legal_override_mask(base_actions: ArrayLike, *, initial_action: ArrayLike = 
     """
     base = valid_actions(base_actions, name="base_actions")
     unchanged = base == previous_actions(base, initial_action)
-    mask: BoolArray = unchanged[..., np.newaxis] & (base[..., np.newaxis] != OVERRIDE_TARGETS)
-    return mask
+    legal = np.empty((*base.shape, 2), dtype=np.bool_)
+    for direction, target in enumerate(_TARGETS):
+        np.logical_and(unchanged, base != target, out=legal[..., direction])
+    return legal
 
 
 def adaptation_returns(
@@ -99,9 +101,9 @@ def adaptation_returns(
         ValueError: shapes that do not belong together, values out of range, or a return that is not finite.
     """
     mark, costs = price_arrays(mark, costs, max_position=max_position)
-    if mark.ndim != 2:
-        raise ValueError(f"adaptations take a batch: mark must be (B, h + 1), got shape {mark.shape}")
-    base = action_array(base_actions, horizon=mark.shape[1] - 1)
+    base = action_array(base_actions, horizon=mark.shape[-1] - 1)
+    if mark.ndim != 2 or base.shape[:-1] != mark.shape[:-1]:
+        raise ValueError(f"base_actions must be (B, h) and mark (B, h + 1), got shapes {base.shape} and {mark.shape}")
     before = previous_actions(base, initial_action)
     legal = legal_override_mask(base, initial_action=initial_action)
     returns = np.empty(legal.shape)
@@ -140,14 +142,14 @@ def rank_adaptations(
         base_actions, mark, costs, max_position=max_position, override=override, initial_action=initial_action
     )
     # Flattened with the direction last, so that argmax, which takes the first maximum, settles ties as promised.
-    remaining = table.returns.reshape(len(table.returns), -1).copy()
+    remaining = table.returns.reshape(len(table.returns), -1)
+    rows = np.arange(len(remaining))
     cells = np.empty((len(remaining), top), dtype=np.int64)
     returns = np.empty((len(remaining), top))
     for rank in range(top):
-        cells[:, rank] = remaining.argmax(axis=1)
-        chosen = cells[:, rank, np.newaxis]
-        returns[:, rank] = np.take_along_axis(remaining, chosen, axis=1)[:, 0]
-        np.put_along_axis(remaining, chosen, -np.inf, axis=1)
+        chosen = cells[:, rank] = remaining.argmax(axis=1)
+        returns[:, rank] = remaining[rows, chosen]
+        remaining[rows, chosen] = -np.inf
     exists = returns > -np.inf
     steps = np.where(exists, cells // 2, -1)
     directions = np.where(exists, 2 * (cells % 2) - 1, 0).astype(np.int8)
@@ -235,7 +237,7 @@ def _rewards_and_returns(
     start_offsets = offsets + 3 * base
 
     returns = np.empty((*base.shape, 2))
-    for direction, target in enumerate((SHORT, LONG)):
+    for direction, target in enumerate(_TARGETS):
         paid = table.take(start_offsets + target) + resumes * table.take(end_offsets + 3 * target)
         returns[..., direction] = saved + (target - base) * move - paid
     if override == "hold":
@@ -251,5 +253,5 @@ def _holding_difference(base: ActionArray, costs: FloatArray, end: IndexArray) -
     paid = np.cumsum(held, axis=1)
     until = np.take_along_axis(paid, (end - 1)[..., np.newaxis], axis=1) - paid
     own = np.take_along_axis(until, base.astype(np.intp)[..., np.newaxis], axis=2)
-    difference: FloatArray = until[..., OVERRIDE_TARGETS] - own
+    difference: FloatArray = until[..., _TARGETS] - own
     return difference

@@ -29,9 +29,9 @@ def price_arrays(mark: ArrayLike, costs: ArrayLike, *, max_position: float) -> t
     if mark.ndim < 1 or mark.shape[-1] < 2:
         raise ValueError(f"mark must hold h + 1 >= 2 prices on its last axis, got mark of shape {mark.shape}")
     horizon = mark.shape[-1] - 1
-    if costs.shape[-3:] != (horizon, 3, 3) or costs.ndim != mark.ndim + 2:
+    if costs.shape != (*mark.shape[:-1], horizon, 3, 3):
         raise ValueError(
-            f"costs must be (..., h, 3, 3) with the h={horizon} of mark (..., h + 1) {mark.shape}, "
+            f"costs must be (..., h, 3, 3) with the batch and h={horizon} of mark (..., h + 1) {mark.shape}, "
             f"got costs of shape {costs.shape}"
         )
     require_finite(mark, name="mark")

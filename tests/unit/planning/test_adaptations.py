@@ -147,8 +147,12 @@ def test_wrong_input_names_the_rule() -> None:
         rank_adaptations(base, mark, costs, max_position=1.0, top=0)
     with pytest.raises(ValueError, match=r"override must be 'step' or 'hold', got override='both'"):
         adaptation_returns(base, mark, costs, max_position=1.0, override="both")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"must be \(B, h \+ 1\)"):
+    with pytest.raises(ValueError, match=r"got shapes \(4,\) and \(5,\)"):
         adaptation_returns(base[0], mark[0], costs[0], max_position=1.0)
+    with pytest.raises(ValueError, match=r"base_actions must be \(B, h\) and mark \(B, h \+ 1\), got shapes \(1, 4\)"):
+        adaptation_returns(base[:1], mark, costs, max_position=1.0)
+    with pytest.raises(ValueError, match=r"costs must be .* with the batch and h=4"):
+        adaptation_returns(base, mark, costs[:1], max_position=1.0)
     with pytest.raises(ValueError, match=r"steps must lie in -1\.\.3, got 4"):
         apply_override(base, [4, 0], [1, 1], "step")
     with pytest.raises(ValueError, match="directions must be -1 or"):

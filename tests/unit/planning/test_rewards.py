@@ -54,7 +54,7 @@ def test_many_plans_of_one_horizon_broadcast_over_its_prices() -> None:
         ({"actions": [[0, 1]]}, r"actions must hold h=3 steps"),
         ({"max_position": -8.0}, r"max_position must be positive and finite, got max_position=-8.0"),
         ({"initial_action": [1, 1]}, r"initial_action must be one action or one per horizon \(1,\)"),
-        ({"costs": np.zeros((1, 2, 3, 3))}, r"costs must be \(\.\.\., h, 3, 3\) with the h=3"),
+        ({"costs": np.zeros((1, 2, 3, 3))}, r"costs must be \(\.\.\., h, 3, 3\) with the batch and h=3"),
         ({"mark": [[1.0, 2.0, np.nan, 3.0]]}, r"the mark at index \(0, 2\) is nan"),
         ({"costs": np.full((1, 3, 3, 3), np.nan)}, r"the reward at index \(0, 0\) is nan"),
     ],

@@ -146,7 +146,7 @@ def test_one_horizon_and_a_batch_of_many_blocks_give_the_same_plans(constraint: 
     [
         ({"gamma": 0.0}, r"gamma must lie in \(0, 1\], got gamma=0.0"),
         ({"trade_constraint": "many"}, "trade_constraint must be 'single_change' or 'round_trip', got"),
-        ({"costs": np.zeros((2, 3, 3))}, r"costs must be .* with the h=3 of mark"),
+        ({"costs": np.zeros((2, 3, 3))}, r"costs must be .* with the batch and h=3 of mark"),
         ({"costs": np.full((3, 3, 3), np.nan)}, "mark and costs must be finite"),
         ({"mark": [1.0, np.nan, 1.0, 1.0]}, r"the mark at index \(1,\) is nan"),
         ({"max_position": 0.0}, "max_position must be positive"),
