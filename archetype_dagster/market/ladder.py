@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,8 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import book_columns
 from archetype_dagster.types import FloatArray
+
+_MOST_STEPS_PER_TICK: Final = 100.0
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,14 @@ class LadderShape:
 
     spread: FloatArray
     level_step: FloatArray
+
+    def steps_per_tick(self, tick_size: float) -> FloatArray:
+        """Levels that fall into one tick where the tick is wider than a step, float64 (T,), 1 to 100.
+
+        Showing the size of so many levels at one tick leaves the liquidity within a distance as it was.
+        """
+        finest = tick_size / _MOST_STEPS_PER_TICK
+        return np.maximum(tick_size / np.maximum(self.level_step, finest), 1.0)
 
 
 def ladder_frame(

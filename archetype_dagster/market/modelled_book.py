@@ -16,9 +16,7 @@ from archetype_dagster.settings import ModelledBookSettings, PairSettings
 from archetype_dagster.types import FloatArray
 
 _BPS: Final = 1e-4
-_TINY: Final = 1e-300
 _PARKINSON: Final = 4 * np.log(2)
-_MOST_MERGED_LEVELS: Final = 100.0
 
 
 def add_modelled_book(
@@ -65,7 +63,7 @@ def add_modelled_book(
         spread=2 * calibration.half_spread_per_volatility * volatility * _BPS * close,
         level_step=calibration.level_step_per_volatility * volatility * _BPS * close,
     )
-    merged = np.clip(pair.tick_size / np.maximum(shape.level_step, _TINY), 1.0, _MOST_MERGED_LEVELS)
+    merged = shape.steps_per_tick(pair.tick_size)
     sizes = _sizes(noise, volume, merged, calibration)
     book = ladder_frame(close, shape, sizes[0], sizes[1], tick_size=pair.tick_size)
     if "taker_buy_volume" not in bars.columns:
