@@ -4,10 +4,9 @@ from archetype_dagster.planning.adaptations import (
     Adaptations,
     AdaptationTable,
     adaptation_returns,
-    apply_override,
-    legal_override_mask,
     rank_adaptations,
 )
+from archetype_dagster.planning.overrides import apply_override, legal_override_mask
 from archetype_dagster.planning.rewards import horizon_rewards
 from archetype_dagster.planning.single_trade import SingleTradePlans, best_plans, obeys_constraint, plan_single_trade
 from archetype_dagster.planning.trajectories import PlanAudit, Trajectories, build_trajectories, verify_trajectories

@@ -12,7 +12,6 @@ from archetype_dagster.planning import (
     adaptation_returns,
     apply_override,
     horizon_rewards,
-    legal_override_mask,
     rank_adaptations,
 )
 from archetype_dagster.settings import OverrideRule
@@ -101,20 +100,6 @@ def test_blocks_do_not_change_the_table() -> None:
     assert np.array_equal(whole.returns[part], alone.returns)
 
 
-def test_step_returns_to_the_base_and_hold_waits_for_its_next_trade() -> None:
-    base = np.array([[1, 1, 1, 2, 2, 0]])
-    assert apply_override(base, [1], [-1], "step").tolist() == [[1, 0, 1, 2, 2, 0]]
-    assert apply_override(base, [1], [-1], "hold").tolist() == [[1, 0, 0, 2, 2, 0]]
-    assert apply_override(base, [4], [-1], "hold").tolist() == [[1, 1, 1, 2, 0, 0]]
-    assert apply_override(base, [-1], [0], "hold").tolist() == base.tolist()
-
-
-def test_mask_refuses_bars_where_the_base_trades_and_no_ops() -> None:
-    mask = legal_override_mask([2, 2, 1, 1, 0], initial_action=1)
-    assert mask.tolist() == [[False, False], [True, False], [False, False], [True, True], [False, False]]
-    assert legal_override_mask([2, 2], initial_action=2).tolist() == [[True, False], [True, False]]
-
-
 @pytest.mark.parametrize("override", OVERRIDES)
 def test_ranking_is_the_sorted_replay_with_ties_to_the_earlier_step_then_short(override: OverrideRule) -> None:
     base, mark, costs, _ = market(11, 60, 8, whole=True)
@@ -153,9 +138,5 @@ def test_wrong_input_names_the_rule() -> None:
         adaptation_returns(base[:1], mark, costs, max_position=1.0)
     with pytest.raises(ValueError, match=r"costs must be .* with the batch and h=4"):
         adaptation_returns(base, mark, costs[:1], max_position=1.0)
-    with pytest.raises(ValueError, match=r"steps must lie in -1\.\.3, got 4"):
-        apply_override(base, [4, 0], [1, 1], "step")
-    with pytest.raises(ValueError, match="directions must be -1 or"):
-        apply_override(base, [-1, 0], [1, 1], "step")
     with pytest.raises(ValueError, match="mark and costs must be finite"):
         adaptation_returns(base, np.where(mark == mark[0, 2], np.nan, mark), costs, max_position=1.0)
