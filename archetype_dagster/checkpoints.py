@@ -186,6 +186,13 @@ def publish_artifact(target: Path, manifest: Manifest) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def retire_artifact(target: Path) -> None:
+    """Move the artifact at `target`, if there is one, to `.superseded/` beside it: it no longer describes the pair."""
+    if target.exists():
+        _move_aside(target, keep=True)
+        _sync_directory(target.parent)
+
+
 def read_manifest(directory: Path, *, kind: str) -> Manifest:
     """The manifest of the artifact at `directory`.
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import dagster as dg
 import torch
@@ -22,7 +22,7 @@ from archetype_dagster.settings import PAIRS, Settings
 from archetype_dagster.types import Progress
 from assets.lineage import verify_current
 from assets.metadata import Metadata, numeric_values
-from assets.stages import Stage, stage_settings
+from assets.stages import STAGES, Stage, stage_settings
 from resources.compute import ComputeResource
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
@@ -92,33 +92,55 @@ class TrackedProgress:
         self.inner.finish()
 
 
+def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Decorator: the asset of the stage called like the function, with what the stage table says about it.
+
+    Args:
+        options: further arguments of `dagster.asset`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        stage = STAGES[function.__name__]
+        return dg.asset(
+            group_name=stage.group,
+            partitions_def=PAIR_PARTITIONS if stage.per_pair else None,
+            code_version=stage.code_version,
+            pool=GPU_POOL if stage.gpu else None,
+            required_resource_keys=RESOURCE_KEYS,
+            kinds={"torch"} if stage.gpu else {"python"},
+            **options,
+        )(function)
+
+    return decorate
+
+
 def run_stage(
     context: dg.AssetExecutionContext,
-    stage: Stage,
     parents: Sequence[Artifact],
     *,
     compute: Callable[[StageRun], Saveable],
     describe: Callable[[Artifact], Metadata],
-    source: Mapping[str, str] | None = None,
+    source: Callable[[Settings, str], Mapping[str, str]] | None = None,
 ) -> dg.MaterializeResult[Artifact]:
     """Materialise a stage for the context's partition.
 
     Args:
         context: of the running asset.
-        stage: which one.
         parents: artifacts it is made from.
         compute: the work; called only when the artifact on disk was not made from exactly this.
         describe: metadata for a person, read from the artifact.
-        source: hashes of what lies outside the graph, by name, for a stage at its root.
+        source: for a stage at the graph's root, hashes of the files it reads, by name.
 
     Raises:
         dagster.Failure: an `ArchetypeError`, with its message.
     """
     resources = cast(StageResources, context.resources)
+    stage = STAGES[context.asset_key.path[-1]]
     pair = context.partition_key if stage.per_pair else None
     try:
         settings = resources.settings.load()
-        wanted = _manifest(stage, pair, settings, parents, resources.store, source or {})
+        roots = source(settings, pair) if source and pair else {}
+        wanted = _manifest(stage, pair, settings, parents, resources.store, roots)
         directory = resources.store.directory(stage.kind, pair)
         title = f"{pair} {stage.kind}" if pair else stage.kind
         artifact = _reusable(context, directory, wanted)

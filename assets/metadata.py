@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 import polars as pl
 
+from archetype_dagster.reporting.plots import learning_curves
+
 MetadataEntry = dg.MetadataValue | str | int | float | bool
 Metadata = dict[str, MetadataEntry]
 
@@ -27,6 +29,21 @@ def table(rows: Sequence[Mapping[str, object]]) -> dg.MarkdownMetadataValue:
 def frame_table(frame: pl.DataFrame, *, limit: int = 20) -> dg.MarkdownMetadataValue:
     """The first `limit` rows of a frame as a Markdown table."""
     return table(frame.head(limit).to_dicts())
+
+
+def curves(history: pl.DataFrame, *, x: str, skip: Sequence[str] = ("updates",)) -> dg.MarkdownMetadataValue:
+    """A picture of a training history: one panel for each of its numbers over column `x`."""
+    numeric = [name for name, dtype in history.schema.items() if dtype.is_numeric() and name not in (x, *skip)]
+    return picture(learning_curves(history, {name: [name] for name in numeric}, x=x), "training curves")
+
+
+def closing_values(history: pl.DataFrame, *, best: str) -> Metadata:
+    """The best value of column `best`, with its row, and the number of evaluations."""
+    row = history.sort(best, descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
+    return {
+        "evaluations": history.height,
+        **{name: value for name, value in row.items() if isinstance(value, int | float)},
+    }
 
 
 def numeric_values(metadata: Mapping[str, MetadataEntry]) -> dict[str, float]:

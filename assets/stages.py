@@ -39,7 +39,14 @@ class Stage:
     per_pair: bool = True
 
 
-_SPLITS = ("splits", "execution.execution_delay_bars", "planner.horizon_bars", "pair.max_position")
+_DATASET = ("execution.execution_delay_bars", "planner.horizon_bars", "pair.max_position")
+_TRAINING = (
+    "splits.train_start",
+    "splits.train_end",
+    "splits.validation_start",
+    "splits.validation_end",
+    *_DATASET,
+)
 
 _TABLE = (
     Stage("market_bars", "market", ("market", "pair", "calibration.modelled_book"), seeded=True),
@@ -60,23 +67,16 @@ _TABLE = (
             "calibration.impact_curve",
         ),
     ),
-    Stage("dp_trajectories", "discovery", ("planner", *_SPLITS), seeded=True),
-    Stage("vq_codebook", "discovery", ("codebook", *_SPLITS), seeded=True, gpu=True, tracked=True),
-    Stage("archetype_returns", "selection", ("planner", "selection.stride_bars", *_SPLITS), gpu=True),
-    Stage("selection_checkpoint", "selection", ("selection", *_SPLITS), seeded=True, gpu=True, tracked=True),
-    Stage(
-        "refinement_checkpoint",
-        "refinement",
-        ("refinement", "selection.stride_bars", *_SPLITS),
-        seeded=True,
-        gpu=True,
-        tracked=True,
-    ),
-    Stage("onnx_policy", "deployment", ("execution", "refinement.override", *_SPLITS), tracked=True),
+    Stage("dp_trajectories", "discovery", ("planner", "splits.train_start", "splits.train_end", *_DATASET), seeded=True),
+    Stage("vq_codebook", "discovery", ("codebook", "splits.train_start", "splits.train_end", *_DATASET), seeded=True, gpu=True, tracked=True),
+    Stage("archetype_returns", "selection", ("planner", "selection.stride_bars", *_TRAINING), gpu=True),
+    Stage("selection_checkpoint", "selection", ("selection", *_TRAINING), seeded=True, gpu=True, tracked=True),
+    Stage("refinement_checkpoint", "refinement", ("refinement", *_TRAINING), seeded=True, gpu=True, tracked=True),
+    Stage("onnx_policy", "deployment", ("execution", "refinement.override", *_DATASET), tracked=True),
     Stage(
         "evaluation_report",
         "evaluation",
-        ("evaluation", "execution", "market.bar_minutes", "refinement.override", "pair", *_SPLITS),
+        ("evaluation", "execution", "market.bar_minutes", "refinement.override", "pair", "splits", *_DATASET),
         seeded=True,
         tracked=True,
     ),

@@ -1,0 +1,66 @@
+"""The code location: every asset, check, job and resource."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from archetype_dagster.jobs import pipeline_job
+from assets.checks import CHECKS
+from assets.deployment import onnx_policy
+from assets.discovery import dp_trajectories, vq_codebook
+from assets.evaluation import evaluation_report, leaderboard
+from assets.market import feature_table, market_bars
+from assets.refinement import refinement_checkpoint
+from assets.selection import archetype_returns, selection_checkpoint
+from resources.compute import ComputeResource
+from resources.progress import ProgressResource
+from resources.settings import SettingsResource
+from resources.storage import ArtifactIOManager, ArtifactStore
+from resources.tracking import TrackingResource
+
+ASSETS = (
+    market_bars,
+    feature_table,
+    dp_trajectories,
+    vq_codebook,
+    archetype_returns,
+    selection_checkpoint,
+    refinement_checkpoint,
+    onnx_policy,
+    evaluation_report,
+    leaderboard,
+)
+
+
+def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """The definitions with some resources replaced: `settings`, `store`, `compute`, `tracking` or `progress`.
+
+    Args:
+        resource_overrides: resources by key, for tests and for the command line.
+
+    Raises:
+        ValueError: an unknown key.
+    """
+    resources: dict[str, Any] = {
+        "settings": SettingsResource(),
+        # The IO manager holds the same store, so its folder is configured at launch, once for both.
+        "store": ArtifactStore.configure_at_launch(),
+        "compute": ComputeResource(),
+        "tracking": TrackingResource(),
+        "progress": ProgressResource(),
+    }
+    unknown = sorted(set(resource_overrides or {}) - set(resources))
+    if unknown:
+        raise ValueError(f"unknown resource {', '.join(unknown)}; choose from {', '.join(resources)}")
+    resources |= resource_overrides or {}
+    return dg.Definitions(
+        assets=list(ASSETS),
+        asset_checks=list(CHECKS),
+        jobs=[pipeline_job()],
+        executor=dg.in_process_executor,
+        resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},
+    )
+
+
+defs = build_defs()

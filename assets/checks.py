@@ -1,0 +1,110 @@
+"""Blocking checks: each looks at an artifact as it lies on disk and stops what would build on a broken one."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import dagster as dg
+import numpy as np
+import polars as pl
+
+from archetype_dagster.backtest import LeakStatus, check_no_lookahead
+from archetype_dagster.checkpoints import Artifact
+from archetype_dagster.codebook import Codebook
+from archetype_dagster.deployment import check_parity
+from archetype_dagster.errors import ArchetypeError
+from archetype_dagster.market import validate_bars
+from archetype_dagster.market.features import FEATURE_NAMES
+from archetype_dagster.planning import Trajectories, verify_trajectories
+from archetype_dagster.settings import Settings
+from archetype_dagster.types import JsonDict
+from assets.execution import PAIR_PARTITIONS, RESOURCE_KEYS, StageResources
+from assets.inputs import bars_of, policy_of, splits_of, table_of
+from assets.metadata import table
+
+
+def _stage_check(asset: str, *inputs: str) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
+    """Decorator: a blocking check of `asset`, one verdict a pair, that may look at `inputs` besides."""
+
+    def decorate(function: Callable[..., Any]) -> dg.AssetChecksDefinition:
+        with warnings.catch_warnings():
+            # Without it a verdict on one pair would overwrite that on another.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            return dg.asset_check(
+                asset=asset,
+                blocking=True,
+                partitions_def=PAIR_PARTITIONS,
+                additional_ins={name: dg.AssetIn(name) for name in inputs},
+                required_resource_keys=RESOURCE_KEYS,
+            )(function)
+
+    return decorate
+
+
+@_stage_check("market_bars")
+def bars_sane(context: dg.AssetCheckExecutionContext, market_bars: Artifact) -> dg.AssetCheckResult:
+    """Prices, times and books obey every rule, and no spread is zero or negative."""
+    bars = bars_of(market_bars)
+    try:
+        report = validate_bars(bars, bar_minutes=_settings(context).market.bar_minutes)
+    except ArchetypeError as error:
+        return _verdict(False, str(error), {})
+    closed = bars.filter(pl.col("ask1_price") <= pl.col("bid1_price")).height
+    return _verdict(closed == 0, f"{closed} of {report.rows} bars have a spread of zero or less", report.as_dict())
+
+
+@_stage_check("feature_table")
+def features_finite(context: dg.AssetCheckExecutionContext, feature_table: Artifact) -> dg.AssetCheckResult:
+    """Every feature, mark and cost is a finite number, and no trade is free or paid for."""
+    features = table_of(feature_table)
+    values = features.features.select(*FEATURE_NAMES, "mark").to_numpy()
+    costs = features.costs.drop("timestamp").to_numpy()
+    infinite = int((~np.isfinite(values)).sum() + (~np.isfinite(costs)).sum())
+    negative = int((costs < 0).sum())
+    states = features.dataset(_settings(context)).states
+    scaled = int((~np.isfinite(states)).sum())
+    return _verdict(
+        infinite == negative == scaled == 0,
+        f"{infinite} values are not finite, {scaled} scaled ones, {negative} costs are negative",
+        {"rows": features.features.height},
+    )
+
+
+@_stage_check("dp_trajectories", "feature_table")
+def plans_replay(
+    context: dg.AssetCheckExecutionContext, dp_trajectories: Artifact, feature_table: Artifact
+) -> dg.AssetCheckResult:
+    """Every plan obeys its trade constraint and replaying it earns exactly the planned value."""
+    settings = _settings(context)
+    train = splits_of(feature_table, settings).train
+    audit = verify_trajectories(Trajectories.load(dp_trajectories.directory), train, settings.planner)
+    return _verdict(audit.passed, f"{audit.trajectories} plans, largest error {audit.largest_error:.1e}", audit.as_dict())
+
+
+@_stage_check("onnx_policy", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint")
+def onnx_parity(
+    context: dg.AssetCheckExecutionContext,
+    onnx_policy: Artifact,
+    feature_table: Artifact,
+    vq_codebook: Artifact,
+    selection_checkpoint: Artifact,
+    refinement_checkpoint: Artifact,
+) -> dg.AssetCheckResult:
+    """The exported bundle decides bar by bar as the trained policy does."""
+    settings = _settings(context)
+    policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, settings)
+    report = check_parity(onnx_policy.directory, policy, splits_of(feature_table, settings).validation)
+    text = f"largest difference {report.max_abs_difference:.1e}, {report.action_mismatches} other actions"
+    return _verdict(report.passed, text, report.as_dict())
+
+
+def _settings(context: dg.AssetCheckExecutionContext) -> Settings:
+    return cast(StageResources, context.resources).settings.load()
+
+
+def _verdict(passed: bool, description: str, facts: JsonDict) -> dg.AssetCheckResult:
+    rows = [{"measure": name, "value": str(value)} for name, value in facts.items()]
+    return dg.AssetCheckResult(passed=passed, description=description, metadata={"facts": table(rows)})
+
+
+CHECKS: Final = (bars_sane, features_finite, plans_replay, onnx_parity)

@@ -1,0 +1,59 @@
+"""Deployment: the trained policy as an ONNX bundle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import dagster as dg
+
+from archetype_dagster.backtest.policy import TradingPolicy
+from archetype_dagster.checkpoints import Artifact, retire_artifact
+from archetype_dagster.deployment import export_policy
+from archetype_dagster.market.scaler import FeatureScaler
+from assets.execution import StageResources, StageRun, run_stage, stage_asset
+from assets.inputs import policy_of, table_of
+from assets.metadata import Metadata, table
+
+HINDSIGHT_REASON = "skipped: the decoder reads the horizon's future (hindsight), so the policy is not exported"
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    policy: TradingPolicy
+    scaler: FeatureScaler
+    pair: str
+
+    def save(self, directory: Path) -> None:
+        export_policy(self.policy, self.scaler, directory, pair=self.pair)
+
+
+@stage_asset(output_required=False)
+def onnx_policy(
+    context: dg.AssetExecutionContext,
+    feature_table: Artifact,
+    vq_codebook: Artifact,
+    selection_checkpoint: Artifact,
+    refinement_checkpoint: Artifact,
+) -> Iterator[dg.MaterializeResult[Artifact]]:
+    """The policy with its scaler and rules as ONNX graphs; skipped where the policy reads the future."""
+    resources = cast(StageResources, context.resources)
+    if vq_codebook.manifest.facts["hindsight"]:
+        # A bundle left from causal settings would belong to another policy.
+        retire_artifact(resources.store.directory("onnx_policy", context.partition_key))
+        resources.progress.note(context.log, f"{context.partition_key} onnx_policy: {HINDSIGHT_REASON}")
+        context.log_event(dg.AssetObservation("onnx_policy", metadata={"skipped": HINDSIGHT_REASON}))
+        return
+
+    def compute(run: StageRun) -> _Bundle:
+        policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, run.settings)
+        return _Bundle(policy, table_of(feature_table).scaler, run.pair)
+
+    parents = [feature_table, vq_codebook, selection_checkpoint, refinement_checkpoint]
+    yield run_stage(context, parents, compute=compute, describe=_describe)
+
+
+def _describe(artifact: Artifact) -> Metadata:
+    files = [artifact.directory / name for name in sorted(artifact.manifest.files)]
+    sizes = [{"file": path.name, "bytes": path.stat().st_size} for path in files]
+    return {"files": table(sizes), "bytes": sum(path.stat().st_size for path in files)}

@@ -1,0 +1,100 @@
+"""Market data: validated bars, and the features and trade costs computed from them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+import numpy as np
+import polars as pl
+
+from archetype_dagster.checkpoints import Artifact, file_hash, write_json
+from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
+from archetype_dagster.market.features import FEATURE_NAMES
+from archetype_dagster.market.sources import bars_with_report, find_file
+from archetype_dagster.market.validation import BarsReport
+from archetype_dagster.reporting.plots import histograms, price_history
+from archetype_dagster.settings import Settings
+from archetype_dagster.types import JsonDict
+from assets.execution import StageRun, run_stage, stage_asset
+from assets.inputs import BARS_FILE, bars_of, table_of
+from assets.metadata import Metadata, picture, table
+
+REPORT_FILE: Final = "report.json"
+
+
+@dataclass(frozen=True)
+class MarketBars:
+    """Bars and the report on them as they came."""
+
+    bars: pl.DataFrame
+    report: BarsReport
+
+    def save(self, directory: Path) -> None:
+        """Write bars.parquet and report.json into an existing folder."""
+        self.bars.write_parquet(directory / BARS_FILE)
+        write_json(directory / REPORT_FILE, self.report.as_dict())
+
+
+@stage_asset()
+def market_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact]:
+    """Validated bars of the pair with their order book, from the configured source."""
+
+    def compute(run: StageRun) -> MarketBars:
+        return MarketBars(*bars_with_report(run.settings, run.pair))
+
+    return run_stage(context, [], source=_source_files, compute=compute, describe=_describe_bars)
+
+
+@stage_asset()
+def feature_table(context: dg.AssetExecutionContext, market_bars: Artifact) -> dg.MaterializeResult[Artifact]:
+    """The 45 features, the cost of every trade and the scaler fitted on the training split."""
+
+    def compute(run: StageRun) -> FeatureTable:
+        return build_feature_table(bars_of(market_bars), run.settings, run.pair)
+
+    return run_stage(context, [market_bars], compute=compute, describe=_describe_features)
+
+
+def _source_files(settings: Settings, pair: str) -> dict[str, str]:
+    """Hash of the file that the bars come from, so that a changed file is read again."""
+    market = settings.market
+    if market.source == "synthetic" or market.path is None:
+        return {}
+    file = find_file(market.path, settings.pair(pair))
+    if not file.is_file():
+        raise MarketDataError("file does not exist", file=file)
+    return {"source": file_hash(file)}
+
+
+def _describe_bars(artifact: Artifact) -> Metadata:
+    bars = bars_of(artifact)
+    report: JsonDict = json.loads(artifact.path(REPORT_FILE).read_text(encoding="utf-8"))
+    gaps = report.pop("gaps")
+    stamps, close = bars["timestamp"].dt.replace_time_zone(None).to_numpy(), bars["close"].to_numpy()
+    return {
+        "dagster/row_count": bars.height,
+        "first_bar": report["first_timestamp"],
+        "last_bar": report["last_timestamp"],
+        "book_source": ", ".join(report["book_sources"]),
+        "quality": table([{"measure": name, "value": str(value)} for name, value in report.items()]),
+        "gaps": table(gaps),
+        "price": picture(price_history(stamps, close, title=f"{artifact.manifest.pair} close"), "close"),
+    }
+
+
+def _describe_features(artifact: Artifact) -> Metadata:
+    features = table_of(artifact)
+    frame = features.features
+    traded = {name: features.costs[name] / frame["mark"] for name in features.costs.columns if name != "timestamp"}
+    spread = [{"change": name, "median quote units per mark": float(np.median(c))} for name, c in traded.items()]
+    return {
+        "dagster/row_count": frame.height,
+        "first_row": str(frame["timestamp"][0]),
+        "last_row": str(frame["timestamp"][-1]),
+        "features": len(FEATURE_NAMES),
+        "costs": table(spread),
+        "distributions": picture(histograms(frame.select(FEATURE_NAMES).to_numpy(), FEATURE_NAMES), "features"),
+    }

@@ -1,0 +1,92 @@
+"""The persistent Dagster instance of the command line: made once, and swept of runs whose process was killed."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+from filelock import FileLock, Timeout
+
+from archetype_dagster.checkpoints import write_bytes_atomically
+
+OWNER_TAG: Final = "archetype/owner"
+_DAGSTER_YAML: Final = """\
+# Written once by `archetype`; edit freely.
+telemetry: {enabled: false}
+nux: {enabled: false}
+concurrency:
+  pools: {default_limit: 1}
+run_monitoring: {enabled: true, free_slots_after_run_end_seconds: 5}
+"""
+_UNFINISHED: Final = (
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+
+
+def instance_home() -> Path:
+    """`$DAGSTER_HOME`, or `.dagster` in the working directory."""
+    return Path(os.environ.get("DAGSTER_HOME") or ".dagster").expanduser().resolve()
+
+
+@contextmanager
+def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance in `home`, which is prepared on first use; runs of dead processes are reported failed."""
+    home.mkdir(parents=True, exist_ok=True)
+    # Two processes that initialise one home at the same time corrupt its database.
+    with FileLock(home / ".init.lock"):
+        if not (home / "dagster.yaml").exists():
+            write_bytes_atomically(home / "dagster.yaml", _DAGSTER_YAML.encode())
+        instance = dg.DagsterInstance.from_config(str(home))
+        instance.get_runs_count()
+        fail_dead_runs(instance, home)
+    with instance:
+        yield instance
+
+
+@contextmanager
+def run_owner(home: Path) -> Iterator[dict[str, str]]:
+    """Tags that mark a run as this process's; the lock behind them ends with the process, however it ends."""
+    name = f"{platform.node()}-{os.getpid()}"
+    path = _owner_lock(home, name)
+    path.parent.mkdir(exist_ok=True)
+    with FileLock(path):
+        yield {OWNER_TAG: name}
+    path.unlink(missing_ok=True)
+
+
+def fail_dead_runs(instance: dg.DagsterInstance, home: Path) -> list[str]:
+    """Report runs failed whose process on this host no longer lives, and free their pool slots.
+
+    Returns their run ids. Runs without an owner, such as those started from the UI, are left alone.
+    """
+    dead = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=list(_UNFINISHED))):
+        owner = run.tags.get(OWNER_TAG)
+        if owner is None or not owner.startswith(f"{platform.node()}-") or _lives(_owner_lock(home, owner)):
+            continue
+        instance.report_run_failed(run, f"process {owner} ended without finishing this run")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        dead.append(run.run_id)
+    return dead
+
+
+def _owner_lock(home: Path, owner: str) -> Path:
+    return home / "owners" / f"{owner}.lock"
+
+
+def _lives(lock_file: Path) -> bool:
+    if not lock_file.exists():
+        return False
+    try:
+        with FileLock(lock_file, timeout=0):
+            pass
+    except Timeout:
+        return True
+    lock_file.unlink(missing_ok=True)
+    return False
