@@ -113,13 +113,16 @@ class FeatureTable:
         return cls(pair, features, costs, scaler)
 
 
-def build_feature_table(bars: pl.DataFrame, settings: Settings, pair: str) -> FeatureTable:
+def build_feature_table(
+    bars: pl.DataFrame, settings: Settings, pair: str, *, scaler: FeatureScaler | None = None
+) -> FeatureTable:
     """Compute features, marks and trade costs of validated bars, and fit the scaler on the training split.
 
     Args:
         bars: bars of one pair in the bars schema, with segments.
         settings: the run's settings; execution, features, splits, planner and pairs are read.
         pair: traded pair.
+        scaler: a scaler to use instead of fitting one, e.g. for bars outside the training split.
 
     Raises:
         SettingsError: unknown pair.
@@ -143,7 +146,7 @@ def build_feature_table(bars: pl.DataFrame, settings: Settings, pair: str) -> Fe
         pair=pair,
         features=features,
         costs=pl.DataFrame([timestamp, *(pl.Series(name, costs[:, a, b]) for name, (a, b) in _CHANGES.items())]),
-        scaler=_fit_on_training_rows(features, settings),
+        scaler=_fit_on_training_rows(features, settings) if scaler is None else scaler,
     )
     table.dataset(settings)
     return table
@@ -162,7 +165,7 @@ def _fit_on_training_rows(features: pl.DataFrame, settings: Settings) -> Feature
 
 
 def _feature_matrix(features: pl.DataFrame) -> FloatArray:
-    # Row-major, so that a row is scaled the same whatever the number of rows.
+    # Row-major, because horizons are cut from whole rows.
     return np.ascontiguousarray(features.select(FEATURE_NAMES).to_numpy())
 
 
