@@ -46,7 +46,7 @@ def num_book_levels(bars: pl.DataFrame) -> int:
     """
     columns = set(bars.columns)
     levels = 0
-    while columns.issuperset(book_columns(levels + 1)[-4:]):
+    while columns.issuperset(f"{side}{levels + 1}_{field}" for side in ("bid", "ask") for field in _FIELDS):
         levels += 1
     if levels < MIN_BOOK_LEVELS:
         missing = next(name for name in book_columns(MIN_BOOK_LEVELS) if name not in columns)
@@ -114,6 +114,6 @@ def _visible_tick(bids: FloatArray, asks: FloatArray, mid: FloatArray) -> FloatA
 
 
 def _with_values(column: pl.Series, rows: Sequence[int] | np.ndarray, values: FloatArray) -> pl.Series:
-    whole = column.to_numpy().copy()
+    whole = column.cast(pl.Float64).to_numpy().copy()
     whole[rows] = values
     return pl.Series(whole).fill_nan(None)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
+from polars.exceptions import ColumnNotFoundError
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import apply_book_policies, num_book_levels
@@ -66,9 +67,12 @@ def number_column(bars: pl.DataFrame, name: str, *, positive: bool = False, null
         MarketDataError: missing column; NaN, infinite, negative (or zero, where `positive`) value;
             null where not `nullable`.
     """
-    if name not in bars.columns:
-        raise MarketDataError(f"missing column; the frame has {', '.join(bars.columns[:12])}, ...", field=name)
-    series = bars[name].cast(pl.Float64)
+    try:
+        series = bars.get_column(name).cast(pl.Float64)
+    except ColumnNotFoundError:
+        raise MarketDataError(
+            f"missing column; the first ones are {', '.join(bars.columns[:12])}", field=name
+        ) from None
     values = series.to_numpy()
     bad = ~(np.isfinite(values) & ((values > 0) if positive else (values >= 0)))
     if nullable:

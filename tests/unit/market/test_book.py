@@ -264,7 +264,7 @@ def test_extrapolation_from_five_levels_beats_the_last_level_on_real_deep_books(
     for venue in ("spot", "perp"):
         deep = pl.read_parquet(shared_data / "book" / f"binance_{venue}_btcusdt_1000levels_2026-02-16.parquet")[::32]
         kwargs = {"max_position": 8.0, "commission_rate": 0.0}
-        true_cost = trade_costs(_visible(deep, 1000), depth_policy="reject", **kwargs)
+        true_cost = trade_costs(_visible(deep, 400), depth_policy="reject", **kwargs)
         errors = {
             policy: np.abs(trade_costs(_visible(deep, 5), depth_policy=policy, **kwargs) - true_cost)[:, 1, :].mean()
             for policy in ("extrapolate", "last_level")

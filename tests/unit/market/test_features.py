@@ -273,3 +273,8 @@ def test_constant_market_has_no_trend_and_no_return(random_bars):
 def test_unknown_scale_is_refused(random_bars):
     with pytest.raises(ValueError, match="scale must be 'relative' or 'raw', got scale='log'"):
         compute_features(random_bars(61), scale="log")
+
+
+def test_a_missing_column_is_named(random_bars):
+    with pytest.raises(MarketDataError, match="field high: missing column; the first ones are timestamp, open"):
+        compute_features(random_bars(61).drop("high"))
