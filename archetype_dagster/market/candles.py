@@ -117,7 +117,7 @@ def _candle_length(start: np.ndarray, bar_minutes: int) -> int:
     """Most frequent distance between neighbouring starts in microseconds; must divide the bar."""
     bar = bar_minutes * _MICROSECONDS_PER_MINUTE
     if len(start) < 2:
-        return bar
+        raise MarketDataError("two candles are needed to tell their length, got one", field="open_time")
     distances, counts = np.unique(np.diff(start), return_counts=True)
     candle = int(distances[np.argmax(counts)])
     if candle > bar or bar % candle:

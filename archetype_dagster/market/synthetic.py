@@ -80,7 +80,9 @@ def synthetic_bars(settings: MarketSettings, pair: PairSettings, *, pair_name: s
     # The imbalance at the end of a bar goes with the drift of the next one.
     signal = _signal(np.append(direction[1:], direction[-1]), market.signal_strength, rng)
     if market.shuffle_returns:
-        moves = _permuted(moves, rng.permutation(rows))
+        # A stream of its own, so that the book is the same with and without.
+        order = numpy_generator(seed, "synthetic_market", pair_name, "shuffle").permutation(rows)
+        moves = _permuted(moves, order)
     bars = _candles(moves, pair)
     book = _book(bars["close"].to_numpy(), signal, settings.book_levels, pair, rng)
     bars = bars.with_columns(
