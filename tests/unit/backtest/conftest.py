@@ -5,8 +5,19 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
+from archetype_dagster.codebook.model import Codebook
+from torch import nn
 
+from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.backtest.replay import PricedBars
+from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.refinement.adapter import context_size
+from archetype_dagster.refinement.network import RefinerNetwork
+from archetype_dagster.refinement.refiner import Refiner
+from archetype_dagster.seeding import seeded_initialisation
+from archetype_dagster.selection.network import SelectorNetwork
+from archetype_dagster.selection.selector import Selector
+from archetype_dagster.settings import Settings
 
 START = np.datetime64("2024-01-01T00:10", "us")
 
@@ -63,5 +74,53 @@ def book_bars() -> Callable[..., pl.DataFrame]:
         return frame.with_columns(
             pl.lit("observed").alias("book_source"), pl.lit(segment, dtype=pl.Int32).alias("segment")
         )
+
+    return make
+
+
+@pytest.fixture
+def random_dataset() -> Callable[..., MarketDataset]:
+    """A random walk of scaled features and prices with gaps between segments of the given lengths."""
+
+    def make(*, segments=(60, 30), delay=0, features=6, horizon=8, seed=0) -> MarketDataset:
+        rng = np.random.default_rng(seed)
+        rows = sum(segments)
+        mark = 100 * np.exp(np.cumsum(rng.normal(0, 0.01, rows)))
+        units = np.abs(np.arange(3)[:, None] - np.arange(3))
+        return MarketDataset(
+            pair="ETH",
+            timestamps=bar_ends(rows),
+            states=rng.normal(size=(rows, features)).astype(np.float32),
+            mark=mark,
+            costs=units * (mark * rng.uniform(0.001, 0.01, rows))[:, None, None],
+            segment=np.repeat(np.arange(len(segments)), segments).astype(np.int32),
+            max_position=2.0,
+            horizon_bars=horizon,
+            execution_delay_bars=delay,
+        )
+
+    return make
+
+
+@pytest.fixture
+def random_policy() -> Callable[..., TradingPolicy]:
+    """A policy of untrained networks, sharp enough that its choices vary and its refiner acts."""
+
+    def make(settings: Settings, *, features=6, codes=4, decoder="lstm", seed=0) -> TradingPolicy:
+        with seeded_initialisation(seed, "random_policy"):
+            chosen = settings.codebook.model_copy(
+                update={"num_codes": codes, "code_dim": 3, "hidden_size": 8, "decoder": decoder}
+            )
+            codebook = Codebook.untrained(features, settings.planner.horizon_bars, chosen)
+            selector = SelectorNetwork(features, codes, (8,))
+            refiner = RefinerNetwork(features, context_size(3), 8)
+            nn.init.normal_(codebook.quantizer.codes, std=2.0)
+            nn.init.normal_(codebook.decoder.head.weight, std=2.0)
+            nn.init.normal_(selector.actor.weight)
+            nn.init.normal_(refiner.actor.weight)
+            for block in refiner.blocks:
+                nn.init.normal_(block.norm.modulation.weight)
+        nothing = pl.DataFrame()
+        return TradingPolicy(codebook, Selector(selector.eval(), nothing), Refiner(refiner.eval(), nothing), settings)
 
     return make

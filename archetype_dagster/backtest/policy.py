@@ -1,0 +1,249 @@
+"""The whole policy on a stretch of bars: archetype per horizon, action per bar, one override per horizon.
+
+Every horizon is decided at once. The one thing that links them is the position carried from one
+horizon into the next, which has three possible values: each horizon is worked out for all three, and
+the resulting maps are composed by a logarithmic scan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from archetype_dagster.codebook.model import Codebook
+from numpy.typing import NDArray
+
+from archetype_dagster.market.dataset import HorizonBatch, MarketDataset
+from archetype_dagster.planning.adaptations import apply_override, legal_override_mask
+from archetype_dagster.planning.rewards import horizon_rewards
+from archetype_dagster.refinement.adapter import greedy_override, refinement_context
+from archetype_dagster.refinement.refiner import Refiner
+from archetype_dagster.selection.selector import Selector
+from archetype_dagster.settings import Settings
+from archetype_dagster.types import FLAT, ActionArray, BoolArray, FloatArray, IndexArray, StateArray
+
+_POSITIONS = np.arange(3, dtype=np.int8)
+
+
+@dataclass(frozen=True)
+class TradingPolicy:
+    """Three frozen phases and the settings they run under.
+
+    Attributes:
+        codebook: Phase I.
+        selector: Phase II.
+        refiner: Phase III; None leaves the base actions as they are.
+        settings: horizon boundary, override rule.
+    """
+
+    codebook: Codebook
+    selector: Selector
+    refiner: Refiner | None
+    settings: Settings
+
+    @property
+    def hindsight(self) -> bool:
+        """True where the decoder reads the horizon's future."""
+        return self.codebook.hindsight
+
+    def without_refinement(self) -> TradingPolicy:
+        """The same policy trading its base actions."""
+        return replace(self, refiner=None)
+
+
+@dataclass(frozen=True)
+class DecisionTrace:
+    """The numbers behind the decisions, for checks and export parity.
+
+    Attributes:
+        selector_logits: float32 (n, K), at each horizon's first row.
+        decoder_logits: float32 (T, 3).
+        context: float32 (T, C), what the refiner saw; None without one.
+        refiner_logits: float32 (T, 3) over [short, nothing, long]; None without a refiner.
+    """
+
+    selector_logits: NDArray[np.float32]
+    decoder_logits: NDArray[np.float32]
+    context: StateArray | None
+    refiner_logits: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What the policy decides on each of a dataset's T rows, cut into n consecutive horizons.
+
+    Attributes:
+        starts: int64 (n,), first row of each horizon.
+        lengths: int64 (n,), rows of each horizon, 1..h; a gap or the end of data cuts one short.
+        codes: int64 (n,), archetype chosen at the first row.
+        initial_actions: int8 (n,), action held before the first row.
+        base_actions: int8 (T,), the archetype's actions.
+        override_rows: int64 (n,), row at which the refiner acts, -1 for none.
+        override_directions: int8 (n,), -1 short, +1 long, 0 for none.
+        actions: int8 (T,), final actions (Eq. 6).
+        trace: the numbers behind, where asked for.
+    """
+
+    starts: IndexArray
+    lengths: IndexArray
+    codes: IndexArray
+    initial_actions: ActionArray
+    base_actions: ActionArray
+    override_rows: IndexArray
+    override_directions: ActionArray
+    actions: ActionArray
+    trace: DecisionTrace | None = None
+
+
+def decide(
+    policy: TradingPolicy, dataset: MarketDataset, *, codes: IndexArray | None = None, trace: bool = False
+) -> Decisions:
+    """Run the policy over every row of a dataset, as it would run live: horizon after horizon, position carried.
+
+    A horizon starts at each segment's first row and every h bars after it. It starts from the final
+    action of the horizon before, or from flat after a gap and under `horizon_boundary: settle`.
+
+    Args:
+        policy: the frozen phases.
+        dataset: rows with features, T >= 1.
+        codes: int64 (n,), archetypes to use instead of the selector's choice.
+        trace: also keep logits and contexts.
+
+    Raises:
+        ValueError: an empty dataset, or codes that are not one per horizon.
+    """
+    if not len(dataset):
+        raise ValueError("decide needs at least one row, got an empty dataset")
+    starts, lengths = dataset.decision_starts()
+    batch = padded_horizons(dataset, starts)
+    selector_logits = policy.selector.logits(np.ascontiguousarray(batch.states[:, 0]))
+    chosen = selector_logits.argmax(axis=1).astype(np.int64) if codes is None else np.asarray(codes, dtype=np.int64)
+    if chosen.shape != starts.shape:
+        raise ValueError(f"codes must hold one archetype per horizon, got shape {chosen.shape} for {len(starts)}")
+    base, decoder_logits = policy.codebook.decode(batch.states, chosen)
+    refined = _refine(policy, dataset, batch, chosen, base)
+
+    last = lengths[:, np.newaxis, np.newaxis] - 1
+    ends = np.take_along_axis(refined.actions, np.broadcast_to(last, (len(starts), 3, 1)), axis=2)[..., 0]
+    fresh = dataset.segment[starts] != dataset.segment[np.maximum(starts - 1, 0)]
+    fresh[0] = True
+    if policy.settings.execution.horizon_boundary == "settle":
+        fresh[:] = True
+    initial = carried_actions(ends, fresh)
+
+    horizon = np.arange(len(starts))
+    steps, directions = refined.steps[horizon, initial], refined.directions[horizon, initial]
+    acts = (steps >= 0) & (steps < lengths)
+    real = np.arange(dataset.horizon_bars) < lengths[:, np.newaxis]
+    kept = None
+    if trace:
+        kept = DecisionTrace(
+            selector_logits,
+            np.asarray(decoder_logits, dtype=np.float32)[real],
+            None if refined.context is None else refined.context[horizon, initial][real],
+            None if refined.logits is None else refined.logits[horizon, initial][real],
+        )
+    return Decisions(
+        starts=starts,
+        lengths=lengths,
+        codes=chosen,
+        initial_actions=initial,
+        base_actions=base[real],
+        override_rows=np.where(acts, starts + steps, -1),
+        override_directions=np.where(acts, directions, 0).astype(np.int8),
+        actions=refined.actions[horizon, initial][real],
+        trace=kept,
+    )
+
+
+def archetype_actions(codebook: Codebook, dataset: MarketDataset) -> ActionArray:
+    """Base actions of every archetype on every row, int8 (K, T), each horizon decoded with each code."""
+    starts, lengths = dataset.decision_starts()
+    states = padded_horizons(dataset, starts).states
+    real = np.arange(dataset.horizon_bars) < lengths[:, np.newaxis]
+    rows = [codebook.decode(states, np.full(len(starts), code))[0][real] for code in range(codebook.num_codes)]
+    return np.stack(rows)
+
+
+def padded_horizons(dataset: MarketDataset, starts: IndexArray) -> HorizonBatch:
+    """Horizons of h bars at `starts` (B,), also where the segment ends sooner.
+
+    Beyond a segment's last row states are zero and prices stay at that row's, so what a causal
+    policy does on the real rows is not touched.
+    """
+    h, delay = dataset.horizon_bars, dataset.execution_delay_bars
+    last = np.searchsorted(dataset.segment, dataset.segment[starts], side="right")[:, np.newaxis] - 1
+    rows = starts[:, np.newaxis] + np.arange(h + 1)
+    states = dataset.states[np.minimum(rows[:, :-1], last)]
+    states[rows[:, :-1] > last] = 0.0
+    executed = np.minimum(rows + delay, last)
+    return HorizonBatch(states, dataset.mark[executed], dataset.costs[executed[:, :-1]])
+
+
+def carried_actions(ends: ActionArray, fresh: BoolArray) -> ActionArray:
+    """Action held before each horizon, given what each would end on from every action it may start from.
+
+    Composition of maps {0, 1, 2} -> {0, 1, 2} is associative, so all prefixes follow from
+    ceil(log2 n) rounds of pairwise composition.
+
+    Args:
+        ends: integers (n, 3), last action of horizon k when it starts from action i.
+        fresh: bool (n,), horizons that start from flat whatever was before; the first one counts as such.
+
+    Returns:
+        int8 (n,).
+    """
+    prefix = np.where(fresh[:, np.newaxis], ends[:, [FLAT]], ends).astype(np.int64)
+    span = 1
+    while span < len(prefix):
+        prefix[span:] = np.take_along_axis(prefix[span:], prefix[:-span], axis=1)
+        span *= 2
+    before = np.concatenate([[FLAT], prefix[:-1, FLAT]])
+    return np.where(fresh, FLAT, before).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class _Refined:
+    """Refinement of n horizons from each of the three actions they may start from."""
+
+    actions: ActionArray
+    steps: IndexArray
+    directions: ActionArray
+    context: StateArray | None
+    logits: NDArray[np.float32] | None
+
+
+def _refine(
+    policy: TradingPolicy, dataset: MarketDataset, batch: HorizonBatch, codes: IndexArray, base: ActionArray
+) -> _Refined:
+    n, h = base.shape
+    bases = np.broadcast_to(base[:, np.newaxis], (n, 3, h))
+    if policy.refiner is None:
+        return _Refined(bases, np.full((n, 3), -1), np.zeros((n, 3), dtype=np.int8), None, None)
+    initial = np.broadcast_to(_POSITIONS, (n, 3))
+    rewards = _rewards_from_each(bases, batch, dataset.max_position)
+    embedding = policy.codebook.quantizer.codes.detach().cpu().numpy()[codes]
+    context = refinement_context(
+        np.repeat(embedding, 3, axis=0),
+        bases.reshape(3 * n, h),
+        rewards.reshape(3 * n, h),
+        np.repeat(dataset.max_position * batch.mark[:, 0], 3),
+        delay=dataset.execution_delay_bars,
+    ).reshape(n, 3, h, -1)
+    logits = policy.refiner.logits(np.repeat(batch.states[:, np.newaxis], 3, axis=1), context)
+    legal = legal_override_mask(bases, initial_action=initial)
+    steps, directions = greedy_override(logits.reshape(3 * n, h, 3), legal.reshape(3 * n, h, 2))
+    steps, directions = steps.reshape(n, 3), directions.reshape(n, 3)
+    actions = apply_override(bases, steps, directions, policy.settings.refinement.override)
+    return _Refined(actions, steps, directions, context, logits)
+
+
+def _rewards_from_each(bases: ActionArray, batch: HorizonBatch, max_position: float) -> FloatArray:
+    """Step rewards (n, 3, h) of the base actions (n, 3, h) from each action a horizon may start from."""
+    return horizon_rewards(
+        bases,
+        batch.mark[:, np.newaxis],
+        batch.costs[:, np.newaxis],
+        max_position=max_position,
+        initial_action=np.broadcast_to(_POSITIONS, bases.shape[:2]),
+    )
