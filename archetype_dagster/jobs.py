@@ -1,6 +1,7 @@
 """The pipeline job, and running it in this process with an outcome that a person can read."""
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,7 +53,10 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
     graph = definitions.resolve_asset_graph()
     known = sorted(key.to_user_string() for key in graph.get_all_asset_keys())
     try:
-        keys = dg.AssetSelection.from_string(selection).resolve(graph)
+        with warnings.catch_warnings():
+            # `*` goes through a parameter that Dagster calls beta.
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            keys = dg.AssetSelection.from_string(selection).resolve(graph)
     except (dg.DagsterError, ValueError) as error:
         raise SettingsError(f"cannot read the selection {selection!r}: {str(error).splitlines()[0]}") from error
     if not keys:

@@ -8,19 +8,20 @@ import dagster as dg
 import numpy as np
 import polars as pl
 
-from archetype_dagster.backtest import LeakStatus, check_no_lookahead
+from archetype_dagster.backtest.leaks import LeakStatus
+from archetype_dagster.backtest.ledger import reconcile
+from archetype_dagster.backtest.tracing import check_policy
 from archetype_dagster.checkpoints import Artifact
-from archetype_dagster.codebook import Codebook
 from archetype_dagster.deployment import check_parity
 from archetype_dagster.errors import ArchetypeError
-from archetype_dagster.market import validate_bars
 from archetype_dagster.market.features import FEATURE_NAMES
+from archetype_dagster.market.validation import validate_bars
 from archetype_dagster.planning import Trajectories, verify_trajectories
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import PAIR_PARTITIONS, RESOURCE_KEYS, StageResources
-from assets.inputs import bars_of, policy_of, splits_of, table_of
-from assets.metadata import table
+from assets.inputs import bars_of, ledger_of, metrics_of, policy_of, splits_of, table_of
+from assets.metadata import facts_table
 
 
 def _stage_check(asset: str, *inputs: str) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
@@ -78,7 +79,43 @@ def plans_replay(
     settings = _settings(context)
     train = splits_of(feature_table, settings).train
     audit = verify_trajectories(Trajectories.load(dp_trajectories.directory), train, settings.planner)
-    return _verdict(audit.passed, f"{audit.trajectories} plans, largest error {audit.largest_error:.1e}", audit.as_dict())
+    text = f"{audit.trajectories} plans, largest error {audit.largest_error:.1e}"
+    return _verdict(audit.passed, text, audit.as_dict())
+
+
+@_stage_check("refinement_checkpoint", "market_bars", "feature_table", "vq_codebook", "selection_checkpoint")
+def leak_check(
+    context: dg.AssetCheckExecutionContext,
+    refinement_checkpoint: Artifact,
+    market_bars: Artifact,
+    feature_table: Artifact,
+    vq_codebook: Artifact,
+    selection_checkpoint: Artifact,
+) -> dg.AssetCheckResult:
+    """Changing everything after a random time moves no bit of any feature or decision before it."""
+    settings, pair = _settings(context), str(refinement_checkpoint.manifest.pair)
+    policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, settings)
+    report = check_policy(bars_of(market_bars), settings, pair, table_of(feature_table).scaler, policy)
+    passed = report.status is LeakStatus.PASSED
+    hindsight = report.status is LeakStatus.HINDSIGHT
+    return dg.AssetCheckResult(
+        passed=passed,
+        # A warning does not block: hindsight is allowed to be reported, never to pass as causal.
+        severity=dg.AssetCheckSeverity.WARN if hindsight else dg.AssetCheckSeverity.ERROR,
+        description=f"{report.status.value}: {report.reason}",
+        metadata={"status": report.status.value, "facts": facts_table(report.as_dict())},
+    )
+
+
+@_stage_check("evaluation_report")
+def ledger_reconciles(context: dg.AssetCheckExecutionContext, evaluation_report: Artifact) -> dg.AssetCheckResult:
+    """Rewards sum to the change of net value, cash and positions agree, and ACR = ASR AVOL / MDD on every row."""
+    summary = metrics_of(evaluation_report)
+    result = reconcile(ledger_of(evaluation_report, _settings(context)))
+    broken = [name for name, values in summary["variants"].items() if not _calmar_agrees(values)]
+    failures = [*result.failures, *(f"{name}: ACR is not ASR AVOL / MDD" for name in broken)]
+    text = "; ".join(failures) or f"rewards agree with the net value to {result.relative_error:.1e}"
+    return _verdict(not failures, text, result.as_dict())
 
 
 @_stage_check("onnx_policy", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint")
@@ -102,9 +139,23 @@ def _settings(context: dg.AssetCheckExecutionContext) -> Settings:
     return cast(StageResources, context.resources).settings.load()
 
 
+def _calmar_agrees(values: JsonDict) -> bool:
+    if values["calmar"] is None or values["sharpe"] is None:
+        return True
+    expected = values["sharpe"] * values["annual_volatility"] / values["max_drawdown"]
+    return bool(abs(values["calmar"] - expected) <= 1e-9 * max(1.0, abs(expected)))
+
+
 def _verdict(passed: bool, description: str, facts: JsonDict) -> dg.AssetCheckResult:
-    rows = [{"measure": name, "value": str(value)} for name, value in facts.items()]
-    return dg.AssetCheckResult(passed=passed, description=description, metadata={"facts": table(rows)})
+    return dg.AssetCheckResult(passed=passed, description=description, metadata={"facts": facts_table(facts)})
 
 
-CHECKS: Final = (bars_sane, features_finite, plans_replay, onnx_parity)
+CHECKS: Final = (
+    bars_sane,
+    features_finite,
+    plans_replay,
+    codebook_alive,
+    leak_check,
+    onnx_parity,
+    ledger_reconciles,
+)

@@ -17,13 +17,14 @@ from archetype_dagster.checkpoints import (
     publish_artifact,
     stage_key,
 )
-from archetype_dagster.errors import ArchetypeError, ArtifactError
+from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import PAIRS, Settings
 from archetype_dagster.types import Progress
 from assets.lineage import verify_current
 from assets.metadata import Metadata, numeric_values
 from assets.stages import STAGES, Stage, stage_settings
 from resources.compute import ComputeResource
+from resources.failure import clear_failure
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
@@ -137,7 +138,7 @@ def run_stage(
     resources = cast(StageResources, context.resources)
     stage = STAGES[context.asset_key.path[-1]]
     pair = context.partition_key if stage.per_pair else None
-    try:
+    with clear_failure():
         settings = resources.settings.load()
         roots = source(settings, pair) if source and pair else {}
         wanted = _manifest(stage, pair, settings, parents, resources.store, roots)
@@ -151,8 +152,6 @@ def run_stage(
         else:
             description = describe(artifact)
         seconds = time.monotonic() - began
-    except ArchetypeError as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
     ending = "reused, nothing changed" if reused else f"computed in {seconds:.1f} s"
     resources.progress.note(context.log, f"{title}: {ending}")
     return dg.MaterializeResult(

@@ -33,9 +33,11 @@ def verify_current(
         return verified[kind]
     directory = store.directory(kind, pair)
     manifest = read_manifest(directory, kind=kind)
-    for difference in _differences(manifest, settings):
+    differences = _differences(manifest, settings)
+    if differences:
         raise ArtifactError(
-            f"{directory} was made with {difference}; materialise {kind} again (archetype run --select {kind}+)"
+            f"{directory} was made with {'; '.join(differences)}; give the settings it was made with, "
+            f"or materialise {kind} again (archetype run --select {kind}+)"
         )
     for parent, recorded in manifest.parents.items():
         if parent not in STAGES:
@@ -56,12 +58,12 @@ def _differences(manifest: Manifest, settings: Settings) -> list[str]:
     found = manifest.settings
     names = sorted(wanted.keys() | found.keys())
     differences = [
-        f"{name} = {found.get(name)!r}, but the current setting is {wanted.get(name)!r}"
+        f"{name} = {found.get(name)!r}, not {wanted.get(name)!r} as now"
         for name in names
         if wanted.get(name) != found.get(name)
     ]
     if stage.seeded and manifest.seed != settings.seed:
-        differences.append(f"seed = {manifest.seed}, but the current seed is {settings.seed}")
+        differences.append(f"seed = {manifest.seed}, not {settings.seed} as now")
     if manifest.code_version != stage.code_version:
-        differences.append(f"code version {manifest.code_version}, but the current one is {stage.code_version}")
+        differences.append(f"code version {manifest.code_version}, not {stage.code_version} as now")
     return differences

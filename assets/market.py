@@ -20,7 +20,7 @@ from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import StageRun, run_stage, stage_asset
 from assets.inputs import BARS_FILE, bars_of, table_of
-from assets.metadata import Metadata, picture, table
+from assets.metadata import Metadata, facts_table, picture, table
 
 REPORT_FILE: Final = "report.json"
 
@@ -79,7 +79,7 @@ def _describe_bars(artifact: Artifact) -> Metadata:
         "first_bar": report["first_timestamp"],
         "last_bar": report["last_timestamp"],
         "book_source": ", ".join(report["book_sources"]),
-        "quality": table([{"measure": name, "value": str(value)} for name, value in report.items()]),
+        "quality": facts_table(report),
         "gaps": table(gaps),
         "price": picture(price_history(stamps, close, title=f"{artifact.manifest.pair} close"), "close"),
     }

@@ -26,9 +26,9 @@ def table(rows: Sequence[Mapping[str, object]]) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
-def frame_table(frame: pl.DataFrame, *, limit: int = 20) -> dg.MarkdownMetadataValue:
-    """The first `limit` rows of a frame as a Markdown table."""
-    return table(frame.head(limit).to_dicts())
+def facts_table(facts: Mapping[str, object]) -> dg.MarkdownMetadataValue:
+    """Named values as a Markdown table of two columns."""
+    return table([{"measure": name, "value": str(value)} for name, value in facts.items()])
 
 
 def curves(history: pl.DataFrame, *, x: str, skip: Sequence[str] = ("updates",)) -> dg.MarkdownMetadataValue:

@@ -1,5 +1,6 @@
 """Runs in an MLflow store: found again by identity, curves sent in batches. The only importer of MLflow."""
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -90,6 +91,8 @@ class MlflowStore:
 
     @classmethod
     def _open(cls, uri: str, experiment: str, *, artifact_location: str | None) -> Self:
+        # Its account of each table it creates is noise between the stages' lines.
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
         client = MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(experiment)
         identifier = (

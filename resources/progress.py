@@ -79,12 +79,16 @@ class ProgressResource(dg.ConfigurableResource["ProgressResource"]):
 
 
 class ConsoleProgressResource(ProgressResource):
-    """Progress as live bars in the terminal; notes go to the log and to the terminal."""
+    """Progress as live bars where there is a terminal; notes go to the log and to standard error."""
 
-    _bars: Bars = PrivateAttr()
+    _console: Console = PrivateAttr()
+    _bars: Bars | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Start the display."""
+        self._console = Console(stderr=True)
+        if not self._console.is_interactive:
+            return
         columns = (
             TextColumn("  {task.description}"),
             BarColumn(),
@@ -93,21 +97,22 @@ class ConsoleProgressResource(ProgressResource):
             TimeRemainingColumn(),
             TextColumn("{task.fields[metrics]}"),
         )
-        self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+        self._bars = Bars(*columns, console=self._console, transient=True)
         self._bars.start()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the display and give the terminal back."""
-        self._bars.stop()
+        if self._bars is not None:
+            self._bars.stop()
 
     def open(self, log: logging.Logger, title: str) -> Progress:
         """Progress of one stage."""
-        return BarProgress(self._bars, title)
+        return super().open(log, title) if self._bars is None else BarProgress(self._bars, title)
 
     def note(self, log: logging.Logger, message: str) -> None:
         """One line, above the bars."""
         super().note(log, message)
-        self._bars.console.print(message, highlight=False)
+        self._console.print(message, highlight=False)
 
 
 def format_metrics(metrics: Mapping[str, float] | None) -> str:

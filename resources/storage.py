@@ -9,6 +9,7 @@ from pydantic import Field
 
 from archetype_dagster.checkpoints import MANIFEST_NAME, Artifact, ResumePoint, open_artifact
 from archetype_dagster.errors import ArtifactError
+from resources.failure import clear_failure
 
 FOLDERS: Final = MappingProxyType(
     {
@@ -68,9 +69,8 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
     def load_input(self, context: dg.InputContext) -> Artifact | dict[str, Artifact]:
         """One pair's verified artifact, or those of all pairs by name where the input spans partitions."""
         kind = context.asset_key.path[-1]
-        if not context.has_asset_partitions:
-            return self.store.open(kind, None)
-        if context.dagster_type.typing_type is Artifact:
-            return self.store.open(kind, context.asset_partition_key)
-        pairs = context.asset_partition_keys
-        return {pair: self.store.open(kind, pair) for pair in pairs if self.store.holds(kind, pair)}
+        with clear_failure():
+            if context.dagster_type.typing_type is Artifact:
+                return self.store.open(kind, context.asset_partition_key if context.has_asset_partitions else None)
+            pairs = context.asset_partition_keys
+            return {pair: self.store.open(kind, pair) for pair in pairs if self.store.holds(kind, pair)}
