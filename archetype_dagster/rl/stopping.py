@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 import torch
+from torch import nn
 
 OVERRIDE_SHORT: Final = 0
 NO_OVERRIDE: Final = 1
 OVERRIDE_LONG: Final = 2
-DIRECTION_COLUMNS: Final = (OVERRIDE_SHORT, OVERRIDE_LONG)
 
 
 def masked_log_probabilities(logits: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
@@ -54,9 +54,9 @@ def stopping_log_probabilities(log_probs: torch.Tensor) -> tuple[torch.Tensor, t
     """
     if log_probs.ndim != 3 or log_probs.shape[-1] != 3:
         raise ValueError(f"log_probs must be (B, h, 3), got {tuple(log_probs.shape)}")
-    waited = torch.cumsum(log_probs[..., NO_OVERRIDE], dim=-1)
+    waited = _running_sum(log_probs[..., NO_OVERRIDE])
     before = torch.cat((torch.zeros_like(waited[:, :1]), waited[:, :-1]), dim=-1)
-    return log_probs[..., DIRECTION_COLUMNS] + before.unsqueeze(-1), waited[:, -1]
+    return log_probs[..., ::2] + before.unsqueeze(-1), waited[:, -1]
 
 
 def stopping_probabilities(log_probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,3 +66,12 @@ def stopping_probabilities(log_probs: torch.Tensor) -> tuple[torch.Tensor, torch
     """
     acting, never = stopping_log_probabilities(log_probs)
     return acting.exp(), never.exp()
+
+
+def _running_sum(values: torch.Tensor) -> torch.Tensor:
+    # torch.cumsum has no deterministic CUDA kernel for floats; this takes log2(h) additions.
+    shift = 1
+    while shift < values.shape[-1]:
+        values = values + nn.functional.pad(values[..., :-shift], (shift, 0))
+        shift *= 2
+    return values

@@ -1,0 +1,121 @@
+"""Training of Phase II on the table of archetype returns."""
+
+from __future__ import annotations
+
+import torch
+
+from archetype_dagster.checkpoints import ResumePoint
+from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.rl.objectives import Parts, label_divergence, selection_objective
+from archetype_dagster.rl.ppo import ppo_objective, sample_codes
+from archetype_dagster.rl.training_loop import Objective, TrainingPlan, maximise
+from archetype_dagster.seeding import seeded_initialisation
+from archetype_dagster.selection.network import SelectorNetwork
+from archetype_dagster.selection.returns_table import ArchetypeReturns, ReturnsTable
+from archetype_dagster.selection.selector import Selector
+from archetype_dagster.settings import SelectionSettings
+from archetype_dagster.types import Progress
+
+VALIDATION_SCORE = "validation_return"
+
+
+def train_selector(
+    train: MarketDataset,
+    validation: MarketDataset,
+    table: ArchetypeReturns,
+    settings: SelectionSettings,
+    *,
+    horizon_bars: int,
+    seed: int,
+    device: torch.device,
+    resume: ResumePoint,
+    progress: Progress,
+) -> Selector:
+    """Train the selector of Eq. (5) and keep the weights of its best validation.
+
+    Args:
+        train: training split the table was built from.
+        validation: validation split likewise.
+        table: returns and labels of both.
+        settings: objective, budget and network.
+        horizon_bars: h, by which the budget counts.
+        seed: seed of the run.
+        device: where to train.
+        resume: where to save the state after each validation.
+        progress: told the steps done.
+
+    Returns:
+        the selector on the CPU. Its history has, per validation, `validation_return` (mean return of the greedy
+        choice, percent of notional), `validation_kl` (nats), and the means of the training objective's parts.
+
+    Raises:
+        ArtifactError: the table belongs to another dataset.
+        ArchetypeError: the training diverged.
+    """
+    table.train.check_made_from(train)
+    table.validation.check_made_from(validation)
+    with seeded_initialisation(seed, "selection"):
+        network = SelectorNetwork(train.num_features, table.num_codes, settings.hidden_sizes)
+    network.to(device)
+    starts = _StartTensors(train, table.train, device)
+    watched = _StartTensors(validation, table.validation, device)
+
+    def prepare(indices: torch.Tensor, generator: torch.Generator) -> Objective:
+        states, returns, labels = starts.rows(indices.to(device))
+        if settings.objective == "expected":
+            return lambda: selection_objective(network(states)[0], returns, labels, settings.alpha)
+        with torch.no_grad():
+            logits, values = network(states)
+            rollout = sample_codes(torch.log_softmax(logits, dim=-1), values, returns, generator)
+
+        def sampled_objective() -> tuple[torch.Tensor, Parts]:
+            logits, values = network(states)
+            log_probs = torch.log_softmax(logits, dim=-1)
+            gain, parts = ppo_objective(log_probs.unsqueeze(1), values.unsqueeze(1), rollout, settings.ppo)
+            divergence = label_divergence(log_probs, labels)
+            return gain - settings.alpha * divergence, {**parts, "kl": divergence}
+
+        return sampled_objective
+
+    def validate() -> dict[str, float]:
+        with torch.no_grad():
+            log_probs = torch.log_softmax(network(watched.states)[0], dim=-1)
+        earned = watched.returns.gather(-1, log_probs.argmax(-1, keepdim=True))
+        return {
+            VALIDATION_SCORE: earned.double().mean().item(),
+            "validation_kl": label_divergence(log_probs, watched.labels).item(),
+        }
+
+    plan = TrainingPlan(
+        phase="selection",
+        num_horizons=len(table.train),
+        horizon_bars=horizon_bars,
+        total_steps=settings.total_steps,
+        batch_size=settings.batch_size,
+        passes=1 if settings.objective == "expected" else settings.ppo.epochs,
+        evaluations=settings.evaluations,
+        learning_rate=settings.learning_rate,
+    )
+    history = maximise(
+        network,
+        plan,
+        prepare=prepare,
+        validate=validate,
+        score=VALIDATION_SCORE,
+        seed=seed,
+        resume=resume,
+        progress=progress,
+    )
+    return Selector(network.cpu(), history)
+
+
+class _StartTensors:
+    """States, returns and labels of a table's starts on the device."""
+
+    def __init__(self, dataset: MarketDataset, table: ReturnsTable, device: torch.device) -> None:
+        self.states = torch.from_numpy(dataset.states[table.starts]).to(device)
+        self.returns = torch.from_numpy(table.returns).to(device, torch.float32)
+        self.labels = torch.from_numpy(table.labels).to(device)
+
+    def rows(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.states[indices], self.returns[indices], self.labels[indices]
