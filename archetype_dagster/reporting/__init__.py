@@ -1,1 +1,6 @@
 """Pictures and self-contained HTML pages for people, beside the same numbers as JSON, CSV and Parquet."""
+
+from archetype_dagster.reporting.leaderboard import leaderboard, read_metrics, write_leaderboard
+from archetype_dagster.reporting.report import write_report
+
+__all__ = ["leaderboard", "read_metrics", "write_leaderboard", "write_report"]

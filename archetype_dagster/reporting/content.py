@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from archetype_dagster.backtest.evaluation import VARIANTS, Evaluation
 from archetype_dagster.backtest.ledger import Ledger
 from archetype_dagster.backtest.performance import Performance
-from archetype_dagster.types import FLAT, LONG, SHORT, ActionArray, FloatArray, IndexArray, JsonDict
+from archetype_dagster.types import LONG, SHORT, IndexArray, JsonDict
 
+VARIANT_LABELS: Final[Mapping[str, str]] = {
+    "full": "Full policy",
+    "no_refinement": "No refinement",
+    "base_archetype": "Best single archetype",
+    "random_archetype": "Random archetype",
+    "buy_and_hold": "Buy and hold",
+    "always_flat": "Always flat",
+    "hindsight_plan": "Hindsight plan",
+}
 _IDENTITY_TOLERANCE = 1e-9
 
 
@@ -129,17 +141,17 @@ class VariantRow:
 
 @dataclass(frozen=True)
 class ArchetypeRow:
-    """What one archetype did on the test split.
+    """What one archetype did on the test split; fractions, None where it was never chosen.
 
     Attributes:
         code: archetype index.
         horizons: horizons for which it was chosen.
-        share: of all horizons, a fraction.
-        overridden: of its horizons, the fraction that the refiner overrode; None without any.
-        mean_return: mean profit of its horizons over m p_0, a fraction; None without any.
-        win_rate: fraction of its horizons with a profit; None without any.
-        long_share: fraction of its bars whose base action is long; None without any.
-        short_share: fraction of its bars whose base action is short; None without any.
+        share: of all horizons.
+        overridden: of its horizons, those in which the refiner acted.
+        mean_return: mean profit of its horizons over m p_0.
+        win_rate: its horizons with a profit.
+        long_share: its bars whose base action is long.
+        short_share: its bars whose base action is short.
     """
 
     code: int
@@ -152,44 +164,44 @@ class ArchetypeRow:
     short_share: float | None
 
 
-def archetype_rows(
-    codes: IndexArray,
-    overridden: IndexArray,
-    returns: FloatArray,
-    actions: Sequence[ActionArray],
-    *,
-    num_codes: int,
-) -> list[ArchetypeRow]:
-    """Summarise n horizons by the archetype chosen for each.
+def variant_rows(evaluation: Evaluation) -> list[VariantRow]:
+    """One row a variant, in the evaluation's order."""
+    detail = {"base_archetype": f"; here archetype {evaluation.base_code}"}
+    return [
+        VariantRow(
+            name=name,
+            label=VARIANT_LABELS[name],
+            meaning=VARIANTS[name] + detail.get(name, ""),
+            hindsight=variant.hindsight,
+            metrics=variant.performance,
+            ledger=variant.ledger,
+        )
+        for name, variant in evaluation.variants.items()
+    ]
 
-    Args:
-        codes: int64 (n,), archetype of each horizon.
-        overridden: bool or int (n,), 1 where the refiner acted.
-        returns: float64 (n,), profit of each horizon over m p_0, a fraction.
-        actions: n arrays int8 (length,), base actions of each horizon.
-        num_codes: K.
-    """
-    counts = np.bincount(codes, minlength=num_codes)
-    lengths = np.array([len(horizon) for horizon in actions])
 
-    def by_code(values: FloatArray, weights: FloatArray) -> list[float | None]:
-        total = np.bincount(codes, weights=values, minlength=num_codes)
-        weight = np.bincount(codes, weights=weights, minlength=num_codes)
-        return [float(t / w) if w else None for t, w in zip(total, weight, strict=True)]
+def archetype_rows(evaluation: Evaluation) -> list[ArchetypeRow]:
+    """One row an archetype, the unused ones included."""
+    decisions = evaluation.decisions
+    by_bar = np.repeat(decisions.codes, decisions.lengths)
+    returns = evaluation.horizon_returns
+    counts = evaluation.code_usage
 
-    ones = np.ones(len(codes))
-    held = {action: np.array([(horizon == action).sum() for horizon in actions]) for action in (SHORT, FLAT, LONG)}
+    def mean_by_code(codes: IndexArray, values: NDArray[Any]) -> list[float | None]:
+        total = np.bincount(codes, weights=values.astype(np.float64), minlength=len(counts))
+        number = np.bincount(codes, minlength=len(counts))
+        return [float(part / n) if n else None for part, n in zip(total, number, strict=True)]
+
     columns = zip(
-        by_code(overridden.astype(np.float64), ones),
-        by_code(returns, ones),
-        by_code((returns > 0).astype(np.float64), ones),
-        by_code(held[LONG].astype(np.float64), lengths.astype(np.float64)),
-        by_code(held[SHORT].astype(np.float64), lengths.astype(np.float64)),
+        mean_by_code(decisions.codes, decisions.override_rows >= 0),
+        mean_by_code(decisions.codes, returns),
+        mean_by_code(decisions.codes, returns > 0),
+        mean_by_code(by_bar, decisions.base_actions == LONG),
+        mean_by_code(by_bar, decisions.base_actions == SHORT),
         strict=True,
     )
-    total = max(len(codes), 1)
     return [
-        ArchetypeRow(code, int(count), count / total, *values)
+        ArchetypeRow(code, int(count), float(count / counts.sum()), *values)
         for code, (count, values) in enumerate(zip(counts, columns, strict=True))
     ]
 

@@ -64,9 +64,14 @@ def times(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else f"{_number(value, 1)}\u00d7"
 
 
-def money(value: float | None, signed: bool = False) -> str:
-    """An amount of money: whole units from 1,000 on, cents below."""
-    return NOT_AVAILABLE if value is None else _number(value, 0 if abs(value) >= 1000 else 2, signed)
+def money(value: float | None, decimals: int, signed: bool = False) -> str:
+    """An amount of money with as many decimals as its column has."""
+    return NOT_AVAILABLE if value is None else _number(value, decimals, signed)
+
+
+def money_decimals(capital: float) -> int:
+    """Decimals for amounts of an account of this size: cents matter below 10,000."""
+    return 0 if capital >= 10_000 else 2
 
 
 def count(value: int | None) -> str:

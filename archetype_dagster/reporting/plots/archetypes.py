@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
-from archetype_dagster.reporting.plots.canvas import LIGHT, Theme, dress, legend, new_figure, png_bytes, thousands
-from archetype_dagster.reporting.plots.performance import draw_position
+from archetype_dagster.reporting.plots.canvas import LIGHT, Theme, dress, new_figure, png_bytes, thousands
+from archetype_dagster.reporting.plots.performance import ENTRY_LABELS, draw_position
 from archetype_dagster.types import FLAT, ActionArray, FloatArray, IndexArray
 
 
@@ -46,8 +47,10 @@ def archetype_behaviour(
         raise ValueError("archetype_behaviour needs at least one example, got none")
     rows = [[example for example in examples if example.code == code] for code in codes]
     columns = max(map(len, rows))
-    figure = new_figure(theme, 0.35 + 1.75 * len(rows))
+    height = 0.75 + 1.75 * len(rows)
+    figure = new_figure(theme, height, layout=None)
     grid = figure.subplots(len(rows), columns, squeeze=False)
+    figure.subplots_adjust(0.06, 0.5 / height, 0.99, 1.0 - 0.6 / height, wspace=0.12, hspace=0.42)
     for code, row, panels in zip(codes, rows, grid, strict=True):
         for axes in panels[len(row) :]:
             axes.set_visible(False)
@@ -60,9 +63,23 @@ def archetype_behaviour(
             axes.margins(x=0.02)
             axes.yaxis.set_major_locator(MaxNLocator(4))
             thousands(axes)
-            legend(axes, theme, loc="best")
     for axes in grid[-1]:
         axes.set_xlabel("bars since the horizon's start", fontsize=8, color=theme.muted)
+    kinds: dict[str, Artist] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        kinds.update(zip(labels, handles, strict=True))
+    order = [label for label in ENTRY_LABELS if label in kinds]
+    if order:
+        figure.legend(
+            [kinds[label] for label in order],
+            order,
+            loc="upper right",
+            ncols=len(order),
+            frameon=False,
+            fontsize=8,
+            labelcolor=theme.muted,
+        )
     return png_bytes(figure)
 
 

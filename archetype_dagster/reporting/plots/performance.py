@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,7 +25,8 @@ from archetype_dagster.reporting.plots.canvas import (
 )
 from archetype_dagster.types import FloatArray
 
-HINDSIGHT_NOTE = "hindsight, not attainable"
+HINDSIGHT_NOTE: Final = "hindsight, not attainable"
+ENTRY_LABELS: Final = ("to long", "to short", "to flat")
 
 
 @dataclass(frozen=True)
@@ -64,24 +66,27 @@ class Curve:
 
 
 def equity(curves: Sequence[Curve], *, theme: Theme = LIGHT) -> bytes:
-    """PNG of cumulative returns; hindsight curves get a panel and a scale of their own below."""
+    """PNG of cumulative returns; hindsight curves get a tinted panel and a scale of their own below."""
     honest = [curve for curve in curves if not curve.hindsight]
     bounds = [curve for curve in curves if curve.hindsight]
     panels = [panel for panel in (honest, bounds) if panel]
     if not panels:
         raise ValueError("equity needs at least one curve, got none")
-    figure = new_figure(theme, 4.2 + (1.7 if len(panels) > 1 else 0.0))
-    ratios = [3.2, 1.0][: len(panels)]
-    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": ratios})
+    # A panel of one or two curves says all it has to say at a third of the height.
+    heights = [4.2 if len(panel) > 2 or panel is honest else 1.7 for panel in panels]
+    figure = new_figure(theme, sum(heights))
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})
     for axes, panel in zip(grid[:, 0], panels, strict=True):
-        set_apart = panel is bounds
-        title = f"Upper bound ({HINDSIGHT_NOTE})" if set_apart else "Cumulative return, % of initial capital"
-        dress(axes, theme, title=title)
+        title = "Cumulative return, % of initial capital"
+        dress(axes, theme, title=f"{title} ({HINDSIGHT_NOTE})" if panel is bounds else title)
+        if panel is bounds:
+            axes.patch.set(facecolor=theme.hindsight, alpha=0.07)
         axes.axhline(0.0, color=theme.muted, linewidth=0.8)
         _draw_lines(axes, panel, theme)
         _percent(axes)
         axes.margins(x=0.01)
-        legend(axes, theme, loc="upper left", ncols=1 if len(panel) < 4 else 2)
+        _make_room_above(axes, 0.2 if len(panel) > 1 else 0.0)
+        legend(axes, theme, loc="upper left", ncols=4)
     date_axis(grid[-1, 0], theme)
     return png_bytes(figure)
 
@@ -100,13 +105,14 @@ def drawdown(curves: Sequence[Curve], *, theme: Theme = LIGHT) -> bytes:
             curve.timestamps,
             curve.drawdown,
             label=_label(curve),
-            color=theme.hindsight if curve.hindsight else theme.colour(curve.name, index),
+            color=theme.colour(curve.name, index),
             linewidth=1.4 if curve is first else 1.0,
+            linestyle="--" if curve.hindsight else "-",
         )
     axes.set_ylim(top=0.0)
     axes.margins(x=0.01)
     _percent(axes)
-    legend(axes, theme, loc="lower left", ncols=len(curves))
+    legend(axes, theme, loc="lower right", ncols=len(curves), bbox_to_anchor=(1.0, 1.0))
     date_axis(axes, theme)
     return png_bytes(figure)
 
@@ -146,7 +152,7 @@ def exposure(
     axes.set_ylim(-104, 104)
     axes.margins(x=0.01)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{abs(value):.0f} %"))
-    legend(axes, theme, loc="lower left", ncols=2, bbox_to_anchor=(0.78, 1.0))
+    legend(axes, theme, loc="lower right", ncols=2, bbox_to_anchor=(1.0, 1.0))
     date_axis(axes, theme)
     return png_bytes(figure)
 
@@ -180,7 +186,7 @@ def recent_trades(
     draw_position(axes, times, price, held, before, theme)
     axes.margins(x=0.005)
     thousands(axes)
-    legend(axes, theme, loc="lower left", ncols=5, bbox_to_anchor=(0.5, 1.0))
+    legend(axes, theme, loc="lower right", ncols=3, bbox_to_anchor=(1.0, 1.0))
     date_axis(axes, theme)
     return png_bytes(figure)
 
@@ -208,11 +214,11 @@ def draw_position(
         )
     changed = position != before
     kinds = (
-        (changed & (position > 0), "^", theme.gain, "to long"),
-        (changed & (position < 0), "v", theme.loss, "to short"),
-        (changed & (position == 0), "o", theme.muted, "to flat"),
+        (changed & (position > 0), "^", theme.gain),
+        (changed & (position < 0), "v", theme.loss),
+        (changed & (position == 0), "o", theme.muted),
     )
-    for mask, marker, colour, label in kinds:
+    for (mask, marker, colour), label in zip(kinds, ENTRY_LABELS, strict=True):
         if mask.any():
             axes.scatter(x[mask], price[mask], marker=marker, s=marker_size, color=colour, zorder=3, label=label, lw=0)
 
@@ -223,12 +229,17 @@ def _draw_lines(axes: Axes, curves: Sequence[Curve], theme: Theme) -> None:
         axes.plot(
             curve.timestamps,
             curve.cumulative_return,
-            label=_label(curve),
-            color=theme.hindsight if curve.hindsight else theme.colour(curve.name, index),
+            label=curve.label,
+            color=theme.colour(curve.name, index),
             linewidth=1.9 if leading else 1.1,
             linestyle="--" if curve.hindsight else "-",
             zorder=3 if leading else 2,
         )
+
+
+def _make_room_above(axes: Axes, fraction: float) -> None:
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + fraction * (high - low))
 
 
 def _label(curve: Curve) -> str:

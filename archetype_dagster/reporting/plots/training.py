@@ -110,8 +110,9 @@ def histograms(
     if values.ndim != 2 or values.shape[1] != len(names) or not len(values):
         raise ValueError(f"values must be (n, {len(names)}) with n > 0, got {values.shape}")
     down = -(-len(names) // across)
-    figure = new_figure(theme, 1.05 * down, width=1.35 * across)
+    figure = new_figure(theme, 1.05 * down, width=1.35 * across, layout=None)
     grid = figure.subplots(down, across, squeeze=False).ravel()
+    figure.subplots_adjust(0.01, 0.2 / (1.05 * down), 0.99, 1.0 - 0.2 / (1.05 * down), wspace=0.12, hspace=0.55)
     low, high = np.quantile(values.astype(np.float64), [0.005, 0.995], axis=0)
     for index, axes in enumerate(grid):
         if index >= len(names):

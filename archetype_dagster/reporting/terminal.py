@@ -1,0 +1,48 @@
+"""The numbers of a report as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.table import Table
+
+from archetype_dagster.market.validation import BarsReport
+from archetype_dagster.types import JsonDict
+
+_METRICS: Final = (
+    ("TR %", "total_return", 100),
+    ("ASR", "sharpe", 1),
+    ("ACR", "calmar", 1),
+    ("ASoR", "sortino", 1),
+    ("AVOL %", "annual_volatility", 100),
+    ("MDD %", "max_drawdown", 100),
+)
+
+
+def metrics_table(summary: JsonDict) -> Table:
+    """The six metrics of each variant, from the content of metrics.json; undefined ones read n/a."""
+    books = ", ".join(summary["book_sources"])
+    span = f"{summary['first_bar'][:10]} to {summary['last_bar'][:10]}"
+    table = Table(title=f"{summary['pair']}, {span}, {summary['source']}, {books} book", title_justify="left")
+    table.add_column("variant")
+    for heading, _, _ in _METRICS:
+        table.add_column(heading, justify="right")
+    for name, values in summary["variants"].items():
+        label = f"{name} (hindsight)" if values["hindsight"] else name
+        cells = ["n/a" if values[metric] is None else f"{scale * values[metric]:,.2f}" for _, metric, scale in _METRICS]
+        table.add_row(label, *cells, style="dim" if values["hindsight"] else "bold" if name == "full" else "")
+    return table
+
+
+def quality_tables(pair: str, report: BarsReport) -> list[Table]:
+    """What a validation found in the bars of a pair, and the ten largest gaps where there are any."""
+    quality = Table(title=f"{pair} bars", title_justify="left", show_header=False)
+    for name, value in report.as_dict().items():
+        if name != "gaps":
+            quality.add_row(name.replace("_", " "), ", ".join(value) if isinstance(value, list) else str(value))
+    if not report.gaps:
+        return [quality]
+    gaps = Table("last bar before", "first bar after", "missing bars", title="largest gaps", title_justify="left")
+    for gap in sorted(report.gaps, key=lambda gap: -gap.missing_bars)[:10]:
+        gaps.add_row(f"{gap.last_before:%Y-%m-%d %H:%M}", f"{gap.first_after:%Y-%m-%d %H:%M}", str(gap.missing_bars))
+    return [quality, gaps]
