@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Final
 
@@ -15,17 +14,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from archetype_dagster.backtest.accounts import SplitAccounts
 from archetype_dagster.backtest.ledger import Ledger
 from archetype_dagster.backtest.performance import Performance, mean_performance
 from archetype_dagster.backtest.policy import Decisions, TradingPolicy, archetype_actions, decide, padded_horizons
-from archetype_dagster.backtest.replay import PricedBars, price_bars, replay_priced
-from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.market.feature_table import FeatureTable
 from archetype_dagster.market.splits import split_dataset
 from archetype_dagster.planning.single_trade import plan_single_trade
 from archetype_dagster.seeding import numpy_generator
-from archetype_dagster.settings import ExecutionSettings, Settings
+from archetype_dagster.settings import Settings
 from archetype_dagster.types import FLAT, LONG, ActionArray, FloatArray, IndexArray, NoProgress, Progress
 
 VARIANTS: Final[Mapping[str, str]] = {
@@ -157,8 +155,8 @@ def evaluate(
     progress.start(f"{pair}: evaluation", len(VARIANTS))
     splits = split_dataset(table.dataset(settings), settings.splits)
     dates = settings.splits
-    test = _Account(bars, splits.test, settings, pair, (dates.test_start, dates.test_end))
-    validation = _Account(bars, splits.validation, settings, pair, (dates.validation_start, dates.validation_end))
+    test = SplitAccounts(bars, splits.test, settings, (dates.test_start, dates.test_end))
+    validation = SplitAccounts(bars, splits.validation, settings, (dates.validation_start, dates.validation_end))
 
     profits = np.array(
         [_profit(validation.trade(row)) for row in archetype_actions(policy.codebook, splits.validation)]
@@ -202,47 +200,6 @@ def evaluate(
     )
 
 
-class _Account:
-    """One split, priced once, on which actions of dataset rows become ledgers over all its bars."""
-
-    def __init__(
-        self,
-        bars: pl.DataFrame,
-        dataset: MarketDataset,
-        settings: Settings,
-        pair: str,
-        span: tuple[datetime, datetime],
-    ) -> None:
-        inside = bars.filter(pl.col("timestamp").is_between(*span, closed="left"))
-        if not inside.height or not len(dataset):
-            raise MarketDataError(f"no bars with features between {span[0]} and {span[1]}", field="timestamp")
-        self.execution: ExecutionSettings = settings.execution
-        self.priced: PricedBars = price_bars(inside, settings.pair(pair), self.execution)
-        self.book_sources = tuple(sorted(inside["book_source"].unique()))
-        self.bar_rows: IndexArray = np.searchsorted(self.priced.timestamps, dataset.timestamps)
-        found = np.minimum(self.bar_rows, len(self.priced) - 1)
-        if not np.array_equal(self.priced.timestamps[found], dataset.timestamps):
-            raise MarketDataError("the feature table has rows that are not among the bars", field="timestamp")
-        self.horizon_starts = self.bar_rows[dataset.decision_starts()[0]]
-
-    def trade(self, actions: ActionArray) -> Ledger:
-        """Ledger of one action per dataset row; flat on the other bars."""
-        every_bar = np.full(len(self.priced), FLAT, dtype=np.int8)
-        every_bar[self.bar_rows] = actions
-        return self._replay(every_bar, self.horizon_starts)
-
-    def hold(self, action: int) -> Ledger:
-        """Ledger of one action on all bars; horizons mean nothing to it."""
-        return self._replay(np.full(len(self.priced), action, dtype=np.int8), np.empty(0, dtype=np.int64))
-
-    def _replay(self, actions: ActionArray, horizon_starts: IndexArray) -> Ledger:
-        # A trade on the last bar could only cost: its order repeats the one before.
-        last = len(actions) - 1 - self.execution.execution_delay_bars
-        if last >= 0:
-            actions[last] = actions[last - 1] if last else FLAT
-        return replay_priced(actions, self.priced, settings=self.execution, horizon_starts=horizon_starts)
-
-
 def _planned(dataset: MarketDataset, settings: Settings) -> ActionArray:
     """The planner's actions on every row, int8 (T,), horizons cut like the policy's."""
     starts, lengths = dataset.decision_starts()
@@ -258,7 +215,7 @@ def _planned(dataset: MarketDataset, settings: Settings) -> ActionArray:
 
 
 def _random_archetypes(
-    by_code: ActionArray, decisions: Decisions, account: _Account, settings: Settings
+    by_code: ActionArray, decisions: Decisions, account: SplitAccounts, settings: Settings
 ) -> list[Ledger]:
     """Ledgers of uniformly random archetypes per horizon; `by_code` int8 (K, T) are every archetype's actions."""
     horizon = np.repeat(np.arange(len(decisions.starts)), decisions.lengths)

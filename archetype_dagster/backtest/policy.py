@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from archetype_dagster.codebook.model import Codebook
 from numpy.typing import NDArray
 
+from archetype_dagster.codebook.model import Codebook
 from archetype_dagster.market.dataset import HorizonBatch, MarketDataset
 from archetype_dagster.planning.adaptations import apply_override, legal_override_mask
 from archetype_dagster.planning.rewards import horizon_rewards
@@ -139,7 +139,7 @@ def decide(
     if trace:
         kept = DecisionTrace(
             selector_logits,
-            np.asarray(decoder_logits, dtype=np.float32)[real],
+            decoder_logits[real],
             None if refined.context is None else refined.context[horizon, initial][real],
             None if refined.logits is None else refined.logits[horizon, initial][real],
         )
@@ -159,10 +159,9 @@ def decide(
 def archetype_actions(codebook: Codebook, dataset: MarketDataset) -> ActionArray:
     """Base actions of every archetype on every row, int8 (K, T), each horizon decoded with each code."""
     starts, lengths = dataset.decision_starts()
-    states = padded_horizons(dataset, starts).states
     real = np.arange(dataset.horizon_bars) < lengths[:, np.newaxis]
-    rows = [codebook.decode(states, np.full(len(starts), code))[0][real] for code in range(codebook.num_codes)]
-    return np.stack(rows)
+    actions = codebook.decode_all_codes(padded_horizons(dataset, starts).states)
+    return np.ascontiguousarray(actions.transpose(1, 0, 2)[:, real])
 
 
 def padded_horizons(dataset: MarketDataset, starts: IndexArray) -> HorizonBatch:
@@ -222,9 +221,8 @@ def _refine(
         return _Refined(bases, np.full((n, 3), -1), np.zeros((n, 3), dtype=np.int8), None, None)
     initial = np.broadcast_to(_POSITIONS, (n, 3))
     rewards = _rewards_from_each(bases, batch, dataset.max_position)
-    embedding = policy.codebook.quantizer.codes.detach().cpu().numpy()[codes]
     context = refinement_context(
-        np.repeat(embedding, 3, axis=0),
+        np.repeat(policy.codebook.embed(codes), 3, axis=0),
         bases.reshape(3 * n, h),
         rewards.reshape(3 * n, h),
         np.repeat(dataset.max_position * batch.mark[:, 0], 3),

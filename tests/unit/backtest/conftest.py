@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
-from archetype_dagster.codebook.model import Codebook
 from torch import nn
 
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.backtest.replay import PricedBars
+from archetype_dagster.codebook.model import HISTORY_SCHEMA, Codebook, build_modules
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.refinement.adapter import context_size
 from archetype_dagster.refinement.network import RefinerNetwork
@@ -107,20 +107,35 @@ def random_policy() -> Callable[..., TradingPolicy]:
     """A policy of untrained networks, sharp enough that its choices vary and its refiner acts."""
 
     def make(settings: Settings, *, features=6, codes=4, decoder="lstm", seed=0) -> TradingPolicy:
+        chosen = settings.codebook.model_copy(
+            update={
+                "num_codes": codes,
+                "code_dim": 3,
+                "hidden_size": 8,
+                "decoder": decoder,
+                "decoding": "single_change" if decoder == "bilstm" else "argmax",
+            }
+        )
         with seeded_initialisation(seed, "random_policy"):
-            chosen = settings.codebook.model_copy(
-                update={"num_codes": codes, "code_dim": 3, "hidden_size": 8, "decoder": decoder}
-            )
-            codebook = Codebook.untrained(features, settings.planner.horizon_bars, chosen)
+            encoder, quantizer, actor = build_modules(chosen, features, seed=seed)
             selector = SelectorNetwork(features, codes, (8,))
             refiner = RefinerNetwork(features, context_size(3), 8)
-            nn.init.normal_(codebook.quantizer.codes, std=2.0)
-            nn.init.normal_(codebook.decoder.head.weight, std=2.0)
+            nn.init.normal_(quantizer.codes, std=2.0)
+            nn.init.normal_(actor.head.weight, std=2.0)
             nn.init.normal_(selector.actor.weight)
             nn.init.normal_(refiner.actor.weight)
             for block in refiner.blocks:
                 nn.init.normal_(block.norm.modulation.weight)
-        nothing = pl.DataFrame()
-        return TradingPolicy(codebook, Selector(selector.eval(), nothing), Refiner(refiner.eval(), nothing), settings)
+        codebook = Codebook(
+            encoder,
+            quantizer,
+            actor,
+            settings=chosen,
+            num_features=features,
+            horizon_bars=settings.planner.horizon_bars,
+            history=pl.DataFrame(schema=HISTORY_SCHEMA),
+        )
+        empty = pl.DataFrame()
+        return TradingPolicy(codebook, Selector(selector.eval(), empty), Refiner(refiner.eval(), empty), settings)
 
     return make

@@ -57,7 +57,7 @@ def live(policy, dataset):
         states = padded_horizons(dataset, np.array([start])).states
         code = policy.selector.choose(states[:, 0])
         base = policy.codebook.decode(states, code)[0][0]
-        embedding = policy.codebook.quantizer.codes.detach().numpy()[code[0]]
+        embedding = policy.codebook.codes[code[0]]
         previous, acting, acted_at, rewards = held, None, -1, []
         for tau in range(length):
             row = start + tau
