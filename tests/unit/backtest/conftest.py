@@ -9,7 +9,7 @@ from torch import nn
 
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.backtest.replay import PricedBars
-from archetype_dagster.codebook.model import HISTORY_SCHEMA, Codebook, build_modules
+from archetype_dagster.codebook.model import Codebook
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.refinement.adapter import context_size
 from archetype_dagster.refinement.network import RefinerNetwork
@@ -117,24 +117,15 @@ def random_policy() -> Callable[..., TradingPolicy]:
             }
         )
         with seeded_initialisation(seed, "random_policy"):
-            encoder, quantizer, actor = build_modules(chosen, features, seed=seed)
+            codebook = Codebook.untrained(features, settings.planner.horizon_bars, chosen, seed=seed)
             selector = SelectorNetwork(features, codes, (8,))
             refiner = RefinerNetwork(features, context_size(3), 8)
-            nn.init.normal_(quantizer.codes, std=2.0)
-            nn.init.normal_(actor.head.weight, std=2.0)
+            nn.init.normal_(codebook.quantizer.codes, std=2.0)
+            nn.init.normal_(codebook.decoder.head.weight, std=2.0)
             nn.init.normal_(selector.actor.weight)
             nn.init.normal_(refiner.actor.weight)
             for block in refiner.blocks:
                 nn.init.normal_(block.norm.modulation.weight)
-        codebook = Codebook(
-            encoder,
-            quantizer,
-            actor,
-            settings=chosen,
-            num_features=features,
-            horizon_bars=settings.planner.horizon_bars,
-            history=pl.DataFrame(schema=HISTORY_SCHEMA),
-        )
         empty = pl.DataFrame()
         return TradingPolicy(codebook, Selector(selector.eval(), empty), Refiner(refiner.eval(), empty), settings)
 
