@@ -6,6 +6,7 @@ import pytest
 
 from archetype_dagster.backtest.evaluation import VARIANTS, evaluate
 from archetype_dagster.backtest.ledger import reconcile
+from archetype_dagster.backtest.replay import price_bars
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import assign_segments
 from archetype_dagster.market.feature_table import build_feature_table
@@ -106,6 +107,16 @@ def test_rows_of_the_decisions_are_the_bars_they_were_made_on(evaluated, bars):
     np.testing.assert_array_equal(ledger.timestamps[evaluation.bar_rows], test.timestamps)
     np.testing.assert_array_equal(ledger.mark[evaluation.bar_rows], test.mark)
     np.testing.assert_array_equal(ledger.action[evaluation.bar_rows][:-1], evaluation.decisions.actions[:-1])
+
+
+def test_planner_and_replay_read_the_same_prices_and_costs(bars):
+    """To the last bit, so that a plan replayed earns exactly its planned value."""
+    settings = settings_with()
+    dataset = build_feature_table(bars, settings, "ETH").dataset(settings)
+    priced = price_bars(bars, settings.pair("ETH"), settings.execution)
+    rows = np.searchsorted(priced.timestamps, dataset.timestamps)
+    np.testing.assert_array_equal(dataset.mark, priced.mark[rows])
+    np.testing.assert_array_equal(dataset.costs, (priced.slippage + priced.commission)[rows])
 
 
 def test_profits_by_horizon_add_up(evaluated):
