@@ -86,7 +86,7 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
         "warmup_bars": WARMUP_BARS,
         "num_codes": int(codes.shape[0]),
         "actions": list(ACTION_NAMES),
-        "decoding": settings.codebook.decoding,
+        "decoding": policy.codebook.settings.decoding,
         "override": settings.refinement.override if policy.refiner is not None else None,
         "rules": _RULES,
         "graphs": {name: write_graph(directory, graph) for name, graph in graphs.items()},
@@ -109,6 +109,7 @@ def _require_fit(policy: TradingPolicy, scaler: FeatureScaler) -> None:
         "the selector's features": (policy.selector.network.shape["num_features"], features),
         "the decoder's features": (policy.codebook.decoder.num_features, features),
         "the selector's codes": (policy.selector.num_codes, codes),
+        "the codebook's horizon": (policy.codebook.horizon_bars, policy.settings.planner.horizon_bars),
     }
     if policy.refiner is not None:
         facts["the refiner's features"] = (policy.refiner.network.shape["num_features"], features)

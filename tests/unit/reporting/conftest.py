@@ -16,17 +16,17 @@ MAX_POSITION = 100.0
 PER_YEAR = 52_560.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings() -> Settings:
     return Settings()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_evaluation() -> Callable[..., Evaluation]:
     return build_evaluation
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def evaluation() -> Evaluation:
     return build_evaluation()
 
@@ -78,7 +78,9 @@ def build_evaluation(*, hindsight: bool = False, crash: bool = False, seed: int 
     draws = tuple(ledgers[name].performance(PER_YEAR) for name in ("random_archetype", "base_archetype"))
     metrics = {name: ledger.performance(PER_YEAR) for name, ledger in ledgers.items()}
     metrics["random_archetype"] = mean_performance(draws)
-    reads = {"hindsight_plan"} | ({"full", "no_refinement", "base_archetype", "random_archetype"} if hindsight else set())
+    reads = {"hindsight_plan"} | (
+        {"full", "no_refinement", "base_archetype", "random_archetype"} if hindsight else set()
+    )
     return Evaluation(
         pair="ETH",
         variants={name: Variant(name, ledgers[name], metrics[name], name in reads) for name in VARIANTS},
