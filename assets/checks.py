@@ -12,7 +12,7 @@ from archetype_dagster.backtest.leaks import LeakStatus
 from archetype_dagster.backtest.ledger import reconcile
 from archetype_dagster.backtest.tracing import check_policy
 from archetype_dagster.checkpoints import Artifact
-from archetype_dagster.deployment import check_parity
+from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.validation import validate_bars
@@ -20,7 +20,7 @@ from archetype_dagster.planning import Trajectories, verify_trajectories
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import PAIR_PARTITIONS, RESOURCE_KEYS, StageResources
-from assets.inputs import bars_of, ledger_of, metrics_of, policy_of, splits_of, table_of
+from assets.inputs import bars_of, ledger_of, policy_of, splits_of, table_of
 from assets.metadata import facts_table
 
 
@@ -83,6 +83,17 @@ def plans_replay(
     return _verdict(audit.passed, text, audit.as_dict())
 
 
+@_stage_check("vq_codebook")
+def codebook_alive(context: dg.AssetCheckExecutionContext, vq_codebook: Artifact) -> dg.AssetCheckResult:
+    """At least half of the codes are in use, and every code is a finite vector."""
+    codebook = Codebook.load(vq_codebook.directory)
+    spread = codebook.usage
+    finite = bool(np.isfinite(codebook.codes).all())
+    text = f"{spread.used} of {codebook.num_codes} codes in use, perplexity {spread.perplexity:.2f}"
+    facts = {"counts": spread.counts.tolist(), "finite": finite}
+    return _verdict(finite and not spread.alarm, text, facts)
+
+
 @_stage_check("refinement_checkpoint", "market_bars", "feature_table", "vq_codebook", "selection_checkpoint")
 def leak_check(
     context: dg.AssetCheckExecutionContext,
@@ -110,7 +121,9 @@ def leak_check(
 @_stage_check("evaluation_report")
 def ledger_reconciles(context: dg.AssetCheckExecutionContext, evaluation_report: Artifact) -> dg.AssetCheckResult:
     """Rewards sum to the change of net value, cash and positions agree, and ACR = ASR AVOL / MDD on every row."""
-    summary = metrics_of(evaluation_report)
+    from archetype_dagster.reporting import read_metrics
+
+    summary = read_metrics(evaluation_report.directory)
     result = reconcile(ledger_of(evaluation_report, _settings(context)))
     broken = [name for name, values in summary["variants"].items() if not _calmar_agrees(values)]
     failures = [*result.failures, *(f"{name}: ACR is not ASR AVOL / MDD" for name in broken)]
@@ -128,6 +141,8 @@ def onnx_parity(
     refinement_checkpoint: Artifact,
 ) -> dg.AssetCheckResult:
     """The exported bundle decides bar by bar as the trained policy does."""
+    from archetype_dagster.deployment import check_parity
+
     settings = _settings(context)
     policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, settings)
     report = check_parity(onnx_policy.directory, policy, splits_of(feature_table, settings).validation)

@@ -9,7 +9,6 @@ import dagster as dg
 
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.checkpoints import Artifact, retire_artifact
-from archetype_dagster.deployment import export_policy
 from archetype_dagster.market.scaler import FeatureScaler
 from assets.execution import StageResources, StageRun, run_stage, stage_asset
 from assets.inputs import policy_of, table_of
@@ -25,6 +24,8 @@ class _Bundle:
     pair: str
 
     def save(self, directory: Path) -> None:
+        from archetype_dagster.deployment import export_policy
+
         export_policy(self.policy, self.scaler, directory, pair=self.pair)
 
 

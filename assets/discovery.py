@@ -1,15 +1,14 @@
 """Phase I: hindsight demonstrations, and the codebook that compresses them into archetypes."""
 
 import dagster as dg
-import polars as pl
 
 from archetype_dagster.checkpoints import Artifact
 from archetype_dagster.codebook import Codebook, train_codebook
 from archetype_dagster.planning import Trajectories, build_trajectories
-from archetype_dagster.reporting.plots import usage
+from archetype_dagster.types import FLAT, LONG, SHORT
 from assets.execution import StageRun, run_stage, stage_asset
 from assets.inputs import splits_of
-from assets.metadata import Metadata, curves, last_values, picture
+from assets.metadata import Metadata, curves, picture
 
 
 @stage_asset()
@@ -49,12 +48,31 @@ def vq_codebook(
 
 def _describe_trajectories(artifact: Artifact) -> Metadata:
     trajectories = Trajectories.load(artifact.directory)
-    opens = pl.Series((trajectories.actions - 1).max(axis=1) - (trajectories.actions - 1).min(axis=1) > 0)
     return {
         "trajectories": len(trajectories),
         "horizon_bars": trajectories.horizon_bars,
-        "share_with_a_trade": float(opens.mean()),  # type: ignore[arg-type]
+        "share_with_a_trade": float((trajectories.actions != FLAT).any(axis=1).mean()),
+        "share_long": float((trajectories.actions == LONG).any(axis=1).mean()),
+        "share_short": float((trajectories.actions == SHORT).any(axis=1).mean()),
         "first_start": str(trajectories.timestamps[0]),
         "last_start": str(trajectories.timestamps[-1]),
         "mean_reward_quote_units": float(trajectories.rewards.sum(axis=1).mean()),
+    }
+
+
+def _describe_codebook(artifact: Artifact) -> Metadata:
+    from archetype_dagster.reporting.plots import usage
+
+    codebook = Codebook.load(artifact.directory)
+    last = codebook.history.row(-1, named=True)
+    spread = codebook.usage
+    return {
+        "epochs": codebook.history.height,
+        "hindsight": codebook.hindsight,
+        "used_codes": spread.used,
+        "perplexity": spread.perplexity,
+        "alarm": spread.alarm,
+        **{name: last[name] for name in ("loss", "reconstruction", "validation_accuracy") if last[name] is not None},
+        "curves": curves(codebook.history, x="epoch"),
+        "usage": picture(usage(spread.counts, title="How often each code was used in the last epoch"), "code usage"),
     }

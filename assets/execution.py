@@ -102,7 +102,7 @@ def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefin
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         stage = STAGES[function.__name__]
-        return dg.asset(
+        decorated: dg.AssetsDefinition = dg.asset(
             group_name=stage.group,
             partitions_def=PAIR_PARTITIONS if stage.per_pair else None,
             code_version=stage.code_version,
@@ -111,6 +111,7 @@ def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefin
             kinds={"torch"} if stage.gpu else {"python"},
             **options,
         )(function)
+        return decorated
 
     return decorate
 

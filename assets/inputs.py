@@ -1,7 +1,5 @@
 """Artifacts unpacked into the domain's own objects."""
 
-import json
-
 import polars as pl
 
 from archetype_dagster.backtest.ledger import Ledger
@@ -11,10 +9,8 @@ from archetype_dagster.codebook import Codebook
 from archetype_dagster.market.feature_table import FeatureTable
 from archetype_dagster.market.splits import Splits, split_dataset
 from archetype_dagster.refinement import Refiner
-from archetype_dagster.reporting.report import METRICS_FILE
 from archetype_dagster.selection import Selector
 from archetype_dagster.settings import Settings
-from archetype_dagster.types import JsonDict
 
 BARS_FILE = "bars.parquet"
 
@@ -44,16 +40,12 @@ def policy_of(codebook: Artifact, selector: Artifact, refiner: Artifact, setting
     )
 
 
-def metrics_of(evaluation_report: Artifact) -> JsonDict:
-    """The report's metrics.json."""
-    summary: JsonDict = json.loads(evaluation_report.path(METRICS_FILE).read_text(encoding="utf-8"))
-    return summary
-
-
 def ledger_of(evaluation_report: Artifact, settings: Settings) -> Ledger:
     """The full policy's ledger as it was written, for an audit that does not trust who wrote it."""
+    from archetype_dagster.reporting import read_metrics
+
     frame = pl.read_parquet(evaluation_report.path("ledger.parquet"))
-    summary = metrics_of(evaluation_report)
+    summary = read_metrics(evaluation_report.directory)
     arrays = {name: frame[name].to_numpy() for name in frame.columns if name != "timestamp"}
     return Ledger(
         timestamps=frame["timestamp"].dt.replace_time_zone(None).to_numpy(),

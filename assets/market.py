@@ -15,7 +15,6 @@ from archetype_dagster.market.feature_table import FeatureTable, build_feature_t
 from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.sources import bars_with_report, find_file
 from archetype_dagster.market.validation import BarsReport
-from archetype_dagster.reporting.plots import histograms, price_history
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import StageRun, run_stage, stage_asset
@@ -70,6 +69,8 @@ def _source_files(settings: Settings, pair: str) -> dict[str, str]:
 
 
 def _describe_bars(artifact: Artifact) -> Metadata:
+    from archetype_dagster.reporting.plots import price_history
+
     bars = bars_of(artifact)
     report: JsonDict = json.loads(artifact.path(REPORT_FILE).read_text(encoding="utf-8"))
     gaps = report.pop("gaps")
@@ -86,6 +87,8 @@ def _describe_bars(artifact: Artifact) -> Metadata:
 
 
 def _describe_features(artifact: Artifact) -> Metadata:
+    from archetype_dagster.reporting.plots import histograms
+
     features = table_of(artifact)
     frame = features.features
     traded = {name: features.costs[name] / frame["mark"] for name in features.costs.columns if name != "timestamp"}

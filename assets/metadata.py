@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 import polars as pl
 
-from archetype_dagster.reporting.plots import learning_curves
-
 MetadataEntry = dg.MetadataValue | str | int | float | bool
 Metadata = dict[str, MetadataEntry]
 
@@ -33,6 +31,9 @@ def facts_table(facts: Mapping[str, object]) -> dg.MarkdownMetadataValue:
 
 def curves(history: pl.DataFrame, *, x: str, skip: Sequence[str] = ("updates",)) -> dg.MarkdownMetadataValue:
     """A picture of a training history: one panel for each of its numbers over column `x`."""
+    # Here, as everywhere in the assets, so that loading the definitions does not load matplotlib.
+    from archetype_dagster.reporting.plots import learning_curves
+
     numeric = [name for name, dtype in history.schema.items() if dtype.is_numeric() and name not in (x, *skip)]
     return picture(learning_curves(history, {name: [name] for name in numeric}, x=x), "training curves")
 

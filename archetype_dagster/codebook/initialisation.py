@@ -6,7 +6,6 @@ from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from archetype_dagster.seeding import derive_seed
@@ -81,6 +80,9 @@ def _centres(encodings: StateArray, count: int, seed: int) -> StateArray:
     distinct = np.unique(encodings, axis=0)
     if len(distinct) <= count:
         return distinct[np.arange(count) % len(distinct)].astype(np.float32)
+    # Here, because it takes as long to load as torch and most processes never start codes.
+    from sklearn.cluster import KMeans
+
     # More threads would add the partial sums of a centre in an order that changes from run to run.
     with threadpool_limits(limits=1):
         fitted = KMeans(count, n_init=RESTARTS, random_state=seed % 2**32).fit(encodings.astype(np.float64))

@@ -1,0 +1,275 @@
+"""The `archetype` command: the graph in this process, with live bars and a closing table.
+
+Everything heavy is imported inside the commands, so that `--help` is immediate.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+
+from archetype_dagster.errors import ArchetypeError, SettingsError
+
+if TYPE_CHECKING:
+    from resources.storage import ArtifactStore
+
+_console = Console()
+_errors = Console(stderr=True)
+
+app = typer.Typer(
+    name="archetype",
+    help="ArchetypeTrader as a graph of assets: discover, select and refine trading archetypes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Pair = Annotated[str, typer.Option("--pair", help="Traded pair: BTC, ETH, DOT or BNB.")]
+Profile = Annotated[str, typer.Option("--profile", help="smoke, paper, extended, or a YAML file.")]
+Source = Annotated[str | None, typer.Option("--source", help="synthetic, candles or bars.")]
+DataPath = Annotated[Path | None, typer.Option("--path", help="File or folder of the source.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random stream.")]
+Result = Annotated[Path, typer.Option("--result", help="Folder of the artifacts.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, e.g. planner.horizon_bars=36. May be repeated.")
+]
+NoTracking = Annotated[bool, typer.Option("--no-tracking", help="Do not record the run in MLflow.")]
+Horizon = Annotated[int | None, typer.Option("--horizon", help="Horizon h in bars.")]
+Trajectories = Annotated[int | None, typer.Option("--num-trajectories", help="Demonstrations.")]
+Phase1Epochs = Annotated[int | None, typer.Option("--phase1-epochs", help="Epochs with quantisation.")]
+PretrainEpochs = Annotated[int | None, typer.Option("--pretrain-epochs", help="Epochs without quantisation.")]
+Phase2Steps = Annotated[int | None, typer.Option("--phase2-total-steps", help="Selection steps.")]
+Phase3Steps = Annotated[int | None, typer.Option("--phase3-total-steps", help="Refinement steps.")]
+Beta1 = Annotated[float | None, typer.Option("--beta1", help="Regret weight of Eq. (8).")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Adam step size of all three phases.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Batch size of all three phases.")]
+
+
+@app.command()
+def run(
+    pair: Pair,
+    profile: Profile = "smoke",
+    source: Source = None,
+    path: DataPath = None,
+    select: Annotated[str, typer.Option("--select", help="Stages to run, e.g. vq_codebook+.")] = "*",
+    assignments: Assignments = None,
+    result: Result = Path("result"),
+    seed: Seed = None,
+    no_tracking: NoTracking = False,
+) -> None:
+    """Materialise the graph for one pair; what nothing changed is reused."""
+    overrides = _overrides(source, path, seed, assignments)
+    _materialise(pair, profile, overrides, select, result, tracking=not no_tracking)
+
+
+def _phase_command(name: str, selection: str, summary: str) -> None:
+    def phase(
+        pair: Pair,
+        profile: Profile = "smoke",
+        source: Source = None,
+        path: DataPath = None,
+        assignments: Assignments = None,
+        result: Result = Path("result"),
+        seed: Seed = None,
+        no_tracking: NoTracking = False,
+        horizon: Horizon = None,
+        num_trajectories: Trajectories = None,
+        phase1_epochs: Phase1Epochs = None,
+        pretrain_epochs: PretrainEpochs = None,
+        phase2_total_steps: Phase2Steps = None,
+        phase3_total_steps: Phase3Steps = None,
+        beta1: Beta1 = None,
+        lr: LearningRate = None,
+        batch_size: BatchSize = None,
+    ) -> None:
+        flags = {
+            "planner.horizon_bars": horizon,
+            "planner.num_trajectories": num_trajectories,
+            "codebook.epochs": phase1_epochs,
+            "codebook.pretrain_epochs": pretrain_epochs,
+            "selection.total_steps": phase2_total_steps,
+            "refinement.total_steps": phase3_total_steps,
+            "refinement.beta_1": beta1,
+            **{f"{section}.learning_rate": lr for section in ("codebook", "selection", "refinement")},
+            **{f"{section}.batch_size": batch_size for section in ("codebook", "selection", "refinement")},
+        }
+        given = {key: value for key, value in flags.items() if value is not None}
+        overrides = {**given, **_overrides(source, path, seed, assignments)}
+        _materialise(pair, profile, overrides, selection, result, tracking=not no_tracking)
+
+    app.command(name, help=summary)(phase)
+
+
+_phase_command("phase1", "+vq_codebook", "Discover archetypes: everything up to the codebook.")
+_phase_command("phase2", "archetype_returns or selection_checkpoint", "Train the selector on the codebook of phase1.")
+_phase_command("phase3", "refinement_checkpoint", "Train the refiner on the selector of phase2.")
+_phase_command(
+    "evaluate", "onnx_policy or evaluation_report or leaderboard", "Export and evaluate the policy of phase3."
+)
+
+
+@app.command()
+def report(pair: Pair, result: Result = Path("result")) -> None:
+    """Print the metrics of the last evaluation and the path of its HTML page."""
+    from resources.storage import ArtifactStore
+
+    _print_report(ArtifactStore(root=str(result)), pair)
+
+
+@app.command()
+def ingest(
+    source: Annotated[Path, typer.Argument(help="Candle file, or a folder with one per pair.")],
+    pair: Pair,
+    output: Annotated[Path, typer.Option("--output", help="Parquet file to write the bars to.")],
+    profile: Profile = "smoke",
+    assignments: Assignments = None,
+    seed: Seed = None,
+) -> None:
+    """Turn candles into validated bars with a modelled book, and say what was found."""
+    from archetype_dagster.checkpoints import write_bytes_atomically
+    from archetype_dagster.market.sources import bars_with_report
+    from archetype_dagster.reporting.terminal import quality_tables
+    from archetype_dagster.settings import load_settings
+
+    settings = load_settings(profile, _overrides("candles", source, seed, assignments))
+    bars, found = bars_with_report(settings, pair)
+    buffer = io.BytesIO()
+    bars.write_parquet(buffer)
+    write_bytes_atomically(output, buffer.getvalue())
+    for table in quality_tables(pair, found):
+        _console.print(table)
+    _console.print(f"Bars: {output.resolve()}", soft_wrap=True)
+
+
+@app.command()
+def bench(name: Annotated[str | None, typer.Argument(help="One benchmark; all of them when left out.")] = None) -> None:
+    """Run the benchmarks of a source checkout."""
+    folder = Path("benchmarks")
+    files = sorted(folder.glob("[!_]*.py"))
+    chosen = [file for file in files if name in (None, file.stem)]
+    if not chosen:
+        there = ", ".join(file.stem for file in files) or "none"
+        raise SettingsError(f"no such benchmark in {folder.resolve()}, which holds {there}")
+    for file in chosen:
+        _console.rule(file.stem)
+        done = subprocess.run([sys.executable, str(file)], check=False)
+        if done.returncode:
+            raise typer.Exit(done.returncode)
+
+
+@app.command()
+def ui(port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1.")] = 3000) -> None:
+    """Start the Dagster UI on this machine."""
+    from resources.instance import instance_home, open_instance
+
+    home = instance_home()
+    with open_instance(home):
+        pass
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "archetype_dagster.definitions", "-h", "127.0.0.1"]
+    environment = {**os.environ, "DAGSTER_HOME": str(home)}
+    # A session of its own, so that Ctrl-C reaches it once and through us.
+    with subprocess.Popen([*command, "-p", str(port)], env=environment, start_new_session=True) as server:
+        _console.print(f"Dagster UI: http://127.0.0.1:{port} (Ctrl-C stops it)")
+        try:
+            code = server.wait()
+        except KeyboardInterrupt:
+            server.send_signal(signal.SIGTERM)
+            code = 0
+            server.wait()
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Entry point: errors a user can mend end in one line and exit code 1."""
+    try:
+        app()
+    except ArchetypeError as error:
+        _errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _errors.print("interrupted; the same command goes on from the last checkpoint")
+        sys.exit(130)
+
+
+def _overrides(
+    source: str | None, path: Path | None, seed: int | None, assignments: list[str] | None
+) -> dict[str, Any]:
+    overrides: dict[str, Any] = {}
+    if source is not None:
+        overrides["market.source"] = source
+    if path is not None:
+        overrides["market.path"] = str(path)
+    if seed is not None:
+        overrides["seed"] = seed
+    for assignment in assignments or []:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key:
+            raise SettingsError(f"--set needs key=value, got {assignment!r}")
+        try:
+            overrides[key.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingsError(f"--set {key}: {text!r} is not a YAML value") from error
+    return overrides
+
+
+def _materialise(
+    pair: str, profile: str, overrides: dict[str, Any], selection: str, result: Path, *, tracking: bool
+) -> None:
+    from archetype_dagster.settings import load_settings
+
+    # Checked before the slow imports, so that a mistyped name is answered at once.
+    load_settings(profile, overrides).pair(pair)
+
+    from archetype_dagster.definitions import build_defs
+    from archetype_dagster.jobs import run_pipeline
+    from resources.instance import instance_home, open_instance, run_owner
+    from resources.progress import ConsoleProgressResource
+    from resources.storage import ArtifactStore
+    from resources.tracking import TrackingResource
+
+    definitions = build_defs({"progress": ConsoleProgressResource(), "tracking": TrackingResource(enabled=tracking)})
+    chosen = {"settings_file": profile} if profile.endswith((".yaml", ".yml")) else {"profile": profile}
+    run_config = {
+        "resources": {
+            "settings": {"config": {**chosen, "overrides": overrides}},
+            "store": {"config": {"root": str(result)}},
+        }
+    }
+    home = instance_home()
+    with open_instance(home) as instance, run_owner(home) as tags:
+        outcome = run_pipeline(
+            definitions, pair=pair, selection=selection, instance=instance, run_config=run_config, tags=tags
+        )
+    for line in outcome.warnings:
+        _errors.print(f"[yellow]warning:[/] {escape(line)}", soft_wrap=True, highlight=False)
+    for line in (*outcome.failures, *(f"check failed: {line}" for line in outcome.failed_checks)):
+        _errors.print(f"[bold red]error:[/] {escape(line)}", soft_wrap=True, highlight=False)
+    if not outcome.success:
+        raise typer.Exit(1)
+    made = len(outcome.materialised)
+    _console.print(
+        f"{made} assets materialised, {len(outcome.reused)} of them reused; {outcome.passed_checks} checks passed"
+    )
+    if "evaluation_report" in outcome.materialised:
+        _print_report(ArtifactStore(root=str(result)), pair)
+
+
+def _print_report(store: ArtifactStore, pair: str) -> None:
+    from archetype_dagster.reporting import read_metrics
+    from archetype_dagster.reporting.terminal import metrics_table
+
+    artifact = store.open("evaluation_report", pair)
+    summary = read_metrics(artifact.directory)
+    _console.print(metrics_table(summary))
+    _console.print(f"Initial capital: {summary['initial_capital']:,.2f} {summary['quote']}")
+    _console.print(f"Report: {artifact.path('report.html')}", soft_wrap=True)

@@ -1,0 +1,117 @@
+"""What the code location offers, pinned: a renamed asset or a lost check is a change of contract."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from archetype_dagster.definitions import build_defs, defs
+from archetype_dagster.errors import SettingsError
+from archetype_dagster.jobs import PIPELINE, select_stages
+from assets.stages import STAGES
+
+EVERY_PAIR = {"BTC", "ETH", "DOT", "BNB"}
+GRAPH = {
+    "market_bars": ("market", set()),
+    "feature_table": ("market", {"market_bars"}),
+    "dp_trajectories": ("discovery", {"feature_table"}),
+    "vq_codebook": ("discovery", {"feature_table", "dp_trajectories"}),
+    "archetype_returns": ("selection", {"feature_table", "vq_codebook"}),
+    "selection_checkpoint": ("selection", {"feature_table", "archetype_returns"}),
+    "refinement_checkpoint": ("refinement", {"feature_table", "vq_codebook", "selection_checkpoint"}),
+    "onnx_policy": (
+        "deployment",
+        {"feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"},
+    ),
+    "evaluation_report": (
+        "evaluation",
+        {"market_bars", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"},
+    ),
+    "leaderboard": ("evaluation", {"evaluation_report"}),
+}
+CHECKS = {
+    ("market_bars", "bars_sane"),
+    ("feature_table", "features_finite"),
+    ("dp_trajectories", "plans_replay"),
+    ("vq_codebook", "codebook_alive"),
+    ("refinement_checkpoint", "leak_check"),
+    ("onnx_policy", "onnx_parity"),
+    ("evaluation_report", "ledger_reconciles"),
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> dg.AssetGraph:
+    return defs.resolve_asset_graph()
+
+
+def test_the_definitions_load():
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_assets_groups_and_lineage(graph):
+    found = {
+        key.path[-1]: (graph.get(key).group_name, {parent.path[-1] for parent in graph.get(key).parent_keys})
+        for key in graph.get_all_asset_keys()
+    }
+    assert found == GRAPH
+
+
+def test_every_asset_but_the_leaderboard_has_a_partition_per_pair(graph):
+    for key in graph.get_all_asset_keys():
+        partitions = graph.get(key).partitions_def
+        if key.path[-1] == "leaderboard":
+            assert partitions is None
+        else:
+            assert set(partitions.get_partition_keys()) == EVERY_PAIR
+
+
+def test_every_check_blocks_and_has_a_verdict_per_pair(graph):
+    keys = graph.asset_check_keys
+    assert {(key.asset_key.path[-1], key.name) for key in keys} == CHECKS
+    for key in keys:
+        spec = graph.get_check_spec(key)
+        assert spec.blocking
+        assert set(spec.partitions_def.get_partition_keys()) == EVERY_PAIR
+
+
+def test_training_waits_its_turn_in_the_gpu_pool(graph):
+    pooled = {key.path[-1] for key in graph.get_all_asset_keys() if graph.get(key).pools == {"gpu"}}
+    assert pooled == {"vq_codebook", "archetype_returns", "selection_checkpoint", "refinement_checkpoint"}
+
+
+def test_code_versions_are_those_of_the_stage_table(graph):
+    versions = {key.path[-1]: graph.get(key).code_version for key in graph.get_all_asset_keys()}
+    assert versions == {kind: stage.code_version for kind, stage in STAGES.items()}
+
+
+def test_the_pipeline_job_runs_everything():
+    job = defs.resolve_job_def(PIPELINE)
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH)
+    assert {(key.asset_key.path[-1], key.name) for key in job.asset_layer.asset_graph.asset_check_keys} == CHECKS
+
+
+def test_selections_are_dagsters_and_unknown_ones_list_the_stages():
+    def names(selection: str) -> list[str]:
+        return [key.path[-1] for key in select_stages(defs, selection)]
+
+    assert set(names("*")) == set(GRAPH)
+    assert set(names("refinement_checkpoint+")) == {"refinement_checkpoint", "onnx_policy", "evaluation_report"}
+    assert names("vq_codebook") == ["vq_codebook"]
+    with pytest.raises(SettingsError, match="matches no stage; choose from archetype_returns, dp_trajectories"):
+        names("codebok")
+    with pytest.raises(SettingsError, match="cannot read the selection"):
+        names("vq_codebook++ or (")
+
+
+def test_an_unknown_resource_override_is_refused():
+    with pytest.raises(ValueError, match="unknown resource stor; choose from settings, store"):
+        build_defs({"stor": None})
+
+
+def test_loading_does_not_import_mlflow():
+    code = "import sys, archetype_dagster.definitions; assert 'mlflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,166 @@
+"""The whole graph on a market small enough to run it many times."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from archetype_dagster.checkpoints import MANIFEST_NAME, read_manifest
+from archetype_dagster.jobs import Outcome
+from resources.storage import FOLDERS
+
+EVERYTHING = set(FOLDERS)
+CAUSAL_CHECKS = 7
+HINDSIGHT = {"codebook.decoder": "bilstm", "codebook.decoding": "single_change"}
+
+
+@pytest.fixture
+def result(finished: tuple[Path, Outcome], tmp_path: Path) -> Path:
+    """A copy of the finished graph to change."""
+    return Path(shutil.copytree(finished[0], tmp_path / "result"))
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
+
+
+def test_every_asset_is_materialised_and_every_check_passes(finished: tuple[Path, Outcome]):
+    _, outcome = finished
+    assert outcome.failures == outcome.failed_checks == outcome.warnings == ()
+    assert outcome.success
+    assert set(outcome.materialised) == EVERYTHING
+    assert outcome.reused == ()
+    assert outcome.passed_checks == CAUSAL_CHECKS
+
+
+def test_artifacts_lie_in_their_folders_and_none_is_a_pickle(finished: tuple[Path, Outcome]):
+    root, _ = finished
+    folders = {path.parent.relative_to(root).as_posix() for path in root.rglob(MANIFEST_NAME)}
+    assert folders == {name if kind == "leaderboard" else f"ETH/{name}" for kind, name in FOLDERS.items()}
+    kinds = {path.suffix for path in root.rglob("*") if path.is_file()}
+    assert kinds <= {".parquet", ".safetensors", ".json", ".csv", ".html", ".onnx"}
+    # A pickle of protocol 2 or later starts with this byte.
+    assert not [path for path in root.rglob("*") if path.is_file() and path.read_bytes()[:1] == b"\x80"]
+    assert not list(root.rglob(".resume/*"))
+    assert not list(root.rglob(".staging*"))
+
+
+def test_manifests_name_settings_parents_and_market(finished: tuple[Path, Outcome]):
+    root, _ = finished
+    manifests = {kind: read_manifest(root / "ETH" / FOLDERS[kind], kind=kind) for kind in EVERYTHING - {"leaderboard"}}
+    for kind, manifest in manifests.items():
+        assert manifest.parents == {parent: manifests[parent].content_hash for parent in manifest.parents}
+        if kind != "market_bars":
+            assert manifest.data_fingerprint == manifests["market_bars"].content_hash
+    assert manifests["refinement_checkpoint"].settings["refinement.beta_1"] == 0.7
+
+
+def test_acr_is_asr_avol_over_mdd_on_every_row(finished: tuple[Path, Outcome]):
+    root, _ = finished
+    variants = json.loads((root / "ETH" / "evaluation" / "metrics.json").read_text())["variants"]
+    assert {"full", "no_refinement", "base_archetype", "random_archetype", "buy_and_hold"} < set(variants)
+    for values in variants.values():
+        if values["calmar"] is not None:
+            expected = values["sharpe"] * values["annual_volatility"] / values["max_drawdown"]
+            assert values["calmar"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_second_run_reuses_everything(result: Path, run_tiny):
+    before = contents(result)
+    outcome = run_tiny(result)
+    assert outcome.success
+    assert set(outcome.reused) == EVERYTHING
+    assert outcome.passed_checks == CAUSAL_CHECKS
+    assert contents(result) == before
+
+
+def test_two_fresh_runs_are_byte_identical(finished: tuple[Path, Outcome], tmp_path: Path, run_tiny):
+    root, _ = finished
+    assert run_tiny(tmp_path / "again").success
+    again = contents(tmp_path / "again")
+    different = [name for name, payload in contents(root).items() if again.get(name) != payload]
+    assert different == []
+    assert again.keys() == contents(root).keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "recomputed"),
+    [
+        ({"refinement.beta_1": 0.3}, {"refinement_checkpoint", "onnx_policy", "evaluation_report", "leaderboard"}),
+        ({"evaluation.random_archetype_draws": 4}, {"evaluation_report", "leaderboard"}),
+        ({"execution.initial_capital": 1e6}, {"onnx_policy", "evaluation_report", "leaderboard"}),
+    ],
+)
+def test_a_changed_setting_recomputes_exactly_what_depends_on_it(result: Path, run_tiny, change, recomputed):
+    outcome = run_tiny(result, changes=change)
+    assert outcome.success
+    assert EVERYTHING - set(outcome.reused) == recomputed
+
+
+def test_a_replaced_artifact_is_moved_aside(result: Path, run_tiny):
+    old = read_manifest(result / "ETH" / "evaluation", kind="evaluation_report")
+    run_tiny(result, selection="evaluation_report", changes={"evaluation.random_archetype_draws": 4})
+    aside = result / "ETH" / ".superseded" / f"evaluation-{old.key[:12]}"
+    assert read_manifest(aside, kind="evaluation_report") == old
+
+
+def test_hindsight_is_reported_and_never_exported(result: Path, run_tiny):
+    outcome = run_tiny(result, changes=HINDSIGHT)
+    assert outcome.success
+    assert EVERYTHING - set(outcome.materialised) == {"onnx_policy"}
+    (warning,) = outcome.warnings
+    assert warning.startswith("refinement_checkpoint/leak_check: hindsight: ")
+    assert outcome.passed_checks == CAUSAL_CHECKS - 2
+    assert not (result / "ETH" / "onnx").exists()
+    variants = json.loads((result / "ETH" / "evaluation" / "metrics.json").read_text())["variants"]
+    assert variants["full"]["hindsight"]
+    assert not variants["buy_and_hold"]["hindsight"]
+
+
+def test_a_damaged_artifact_is_refused_by_what_builds_on_it(result: Path, run_tiny):
+    weights = result / "ETH" / FOLDERS["vq_codebook"] / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    before = contents(result)
+    outcome = run_tiny(result, selection="archetype_returns", changes={"selection.stride_bars": 6})
+    assert not outcome.success
+    (failure,) = outcome.failures
+    assert "weights.safetensors does not have the hash its manifest states; materialise vq_codebook again" in failure
+    assert "Traceback" not in failure
+    assert contents(result) == before
+
+
+def test_a_damaged_artifact_is_made_again_by_its_own_stage(result: Path, run_tiny, finished: tuple[Path, Outcome]):
+    weights = result / "ETH" / FOLDERS["vq_codebook"] / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    outcome = run_tiny(result)
+    assert outcome.success
+    assert EVERYTHING - set(outcome.reused) == {"vq_codebook"}
+    assert weights.read_bytes() == (finished[0] / "ETH" / FOLDERS["vq_codebook"] / "weights.safetensors").read_bytes()
+
+
+def test_a_parent_made_with_other_settings_is_refused(result: Path, run_tiny):
+    outcome = run_tiny(result, selection="refinement_checkpoint", changes={"codebook.epochs": 2})
+    (failure,) = outcome.failures
+    assert "was made with codebook.epochs = 3, not 2 as now" in failure
+    assert "materialise vq_codebook again" in failure
+
+
+def test_a_changed_parent_is_refused(result: Path, run_tiny):
+    # The codebook is made anew with the new settings, what lies between it and the refiner is not.
+    change = {"codebook.learning_rate": 0.01}
+    assert run_tiny(result, selection="vq_codebook", changes=change).success
+    (failure,) = run_tiny(result, selection="refinement_checkpoint", changes=change).failures
+    assert "was made from vq_codebook" in failure
+    assert "materialise archetype_returns again" in failure
+
+
+def test_too_few_bars_for_one_horizon_is_one_clear_error(tmp_path: Path, run_tiny):
+    outcome = run_tiny(tmp_path / "result", changes={"planner.horizon_bars": 5000})
+    assert not outcome.success
+    (failure,) = outcome.failures
+    assert failure.startswith("feature_table: ")
+    assert "5000" in failure
+    assert [path.name for path in (tmp_path / "result" / "ETH").iterdir()] == ["market_bars"]
