@@ -116,7 +116,7 @@ def _build_chunk(
     )
     return RefinementTable(
         starts=starts,
-        codes_embedding=code_embeddings(codebook, codes),
+        codes_embedding=codebook.embed(codes),
         base_actions=base,
         realised=realised_base_returns(table.base_rewards, notional, delay=dataset.execution_delay_bars),
         base_return=100 * table.base_return / notional,
@@ -125,12 +125,6 @@ def _build_chunk(
         rewards=refinement_rewards(table, notional, beta_1=beta_1).astype(np.float32),
         targets=hindsight_targets(best, dataset.horizon_bars),
     )
-
-
-def code_embeddings(codebook: Codebook, codes: IndexArray) -> StateArray:
-    """Embedding z_q of each code: int64 (B,) -> float32 (B, D)."""
-    embeddings: StateArray = codebook.quantizer.codes.detach().cpu().numpy()[codes]
-    return embeddings
 
 
 _FIELD_NAMES: Final = tuple(field.name for field in fields(RefinementTable))
