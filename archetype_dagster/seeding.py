@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
@@ -23,6 +26,8 @@ def numpy_generator(seed: int, *names: str | int) -> np.random.Generator:
 
 def torch_generator(seed: int, *names: str | int) -> torch.Generator:
     """A CPU torch generator for the stream called `names`."""
+    import torch  # here, so that planning and market data work without loading it
+
     return torch.Generator().manual_seed(derive_seed(seed, *names))
 
 
@@ -32,6 +37,8 @@ def seeded_initialisation(seed: int, *names: str | int) -> Iterator[None]:
 
     Layer initialisers offer no generator argument, so the global one is forked and seeded.
     """
+    import torch  # as above
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, *names))
         yield
