@@ -37,6 +37,7 @@ class VariantRow:
         hindsight: True where it read the future.
         metrics: the six metrics.
         ledger: the account behind the curve and the money columns.
+        draws: metrics of the repeated runs whose means `metrics` are; empty for a single account.
     """
 
     name: str
@@ -45,6 +46,7 @@ class VariantRow:
     hindsight: bool
     metrics: Performance
     ledger: Ledger
+    draws: tuple[Performance, ...] = ()
 
     def __post_init__(self) -> None:
         m = self.metrics
@@ -56,8 +58,16 @@ class VariantRow:
 
     @property
     def ruined(self) -> bool:
-        """True where the net value reached zero."""
-        return self.metrics.ruined or self.ledger.ruined
+        """True where the net value reached zero; of repeated runs, where it did in all of them."""
+        return all(draw.ruined for draw in self.draws) if self.draws else self.ledger.ruined
+
+    @property
+    def ruin(self) -> str:
+        """What to say of ruin, in a word or two; empty where there is none."""
+        lost = sum(draw.ruined for draw in self.draws)
+        if self.ruined:
+            return "ruined"
+        return f"{lost} of {len(self.draws)} draws ruined" if lost else ""
 
     @property
     def bars(self) -> int:
@@ -136,7 +146,8 @@ class VariantRow:
             "flat_share",
             "short_share",
         )
-        return {**self.metrics.as_dict(), **{name: getattr(self, name) for name in extra}, "ruined": self.ruined}
+        ruin = {"ruined": self.ruined, "ruin": self.ruin}
+        return {**self.metrics.as_dict(), **{name: getattr(self, name) for name in extra}, **ruin}
 
 
 @dataclass(frozen=True)
@@ -175,6 +186,7 @@ def variant_rows(evaluation: Evaluation) -> list[VariantRow]:
             hindsight=variant.hindsight,
             metrics=variant.performance,
             ledger=variant.ledger,
+            draws=evaluation.random_draws if name == "random_archetype" else (),
         )
         for name, variant in evaluation.variants.items()
     ]
@@ -209,10 +221,11 @@ def archetype_rows(evaluation: Evaluation) -> list[ArchetypeRow]:
 def monthly_returns(ledger: Ledger) -> dict[str, float]:
     """Return of each calendar month, UTC, on the net value at its start: a fraction by `YYYY-MM`.
 
-    A bar belongs to the month in which it began to end, so one that ends at midnight on the first
-    belongs to the month before.
+    A bar belongs to the month it covers, so one that ends at midnight on the first belongs to the month
+    before; the account opens at the end of the very first bar, which belongs to the month that begins there.
     """
-    months = (ledger.timestamps - np.timedelta64(1, "us")).astype("datetime64[M]")
+    covered = np.maximum(ledger.timestamps - np.timedelta64(1, "us"), ledger.timestamps[0])
+    months = covered.astype("datetime64[M]")
     names, first = np.unique(months, return_index=True)
     path = ledger.net_value_path
     closing = path[np.append(first[1:], len(ledger))]

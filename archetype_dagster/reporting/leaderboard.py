@@ -27,6 +27,7 @@ _SCHEMA: Final = {
     "hindsight": pl.Boolean,
     **dict.fromkeys(_METRICS, pl.Float64),
     "ruined": pl.Boolean,
+    "ruin": pl.String,
     "trades": pl.Int64,
     "settings_hash": pl.String,
 }
@@ -51,15 +52,15 @@ def read_metrics(directory: Path) -> JsonDict:
 def leaderboard(metrics: Mapping[str, JsonDict]) -> pl.DataFrame:
     """One row a pair and variant: ranked ones first, by pair and rank, then the hindsight ones.
 
-    Within a pair the rank goes by Sharpe ratio, best first; variants with an undefined one follow without a
-    rank, and so do those that read the future, which never rank.
+    Within a pair the rank goes by Sharpe ratio, best first; variants with an undefined one and ruined
+    ones follow without a rank, and so do those that read the future, which never rank.
 
     Args:
         metrics: content of metrics.json by pair.
 
     Returns:
         pair, rank (null where there is none), variant, hindsight, the six metrics as fractions, ruined,
-        trades, settings_hash.
+        ruin (in words), trades, settings_hash.
 
     Raises:
         ValueError: no pair.
@@ -69,10 +70,10 @@ def leaderboard(metrics: Mapping[str, JsonDict]) -> pl.DataFrame:
     rows = [
         {"pair": pair, "variant": variant, "settings_hash": report["settings_hash"], **values}
         for pair, report in metrics.items()
-        for variant, values in report["variants"].items()
+        for variant, values in sorted(report["variants"].items(), key=lambda item: list(VARIANT_LABELS).index(item[0]))
     ]
     frame = pl.DataFrame(rows, schema_overrides={key: kind for key, kind in _SCHEMA.items() if key != "rank"})
-    ranked = pl.col("sharpe").is_not_null() & ~pl.col("hindsight")
+    ranked = pl.col("sharpe").is_not_null() & ~pl.col("hindsight") & ~pl.col("ruined")
     rank = pl.when(ranked).then("sharpe").rank("min", descending=True).over("pair", "hindsight").cast(pl.Int64)
     return (
         frame.with_columns(rank=rank)

@@ -141,13 +141,14 @@ def _page(
 def _verdict(full: VariantRow, rows: Sequence[VariantRow]) -> str:
     if full.hindsight:
         return "The full policy reads the future and is not ranked."
-    honest = [row for row in rows if not row.hindsight]
     if full.ruined:
         return "The full policy lost its whole capital."
     result = f"The full policy returned {percent(full.metrics.total_return, True)}"
     if full.metrics.sharpe is None:
         return f"{result}; its Sharpe ratio is undefined, so it has no rank."
-    ahead = sum(row.metrics.sharpe is not None and row.metrics.sharpe > full.metrics.sharpe for row in honest)
+    honest = [row for row in rows if not row.hindsight]
+    rivals = [row.metrics.sharpe for row in honest if row.metrics.sharpe is not None and not row.ruined]
+    ahead = sum(sharpe > full.metrics.sharpe for sharpe in rivals)
     return (
         f"{result} at a Sharpe ratio of {ratio(full.metrics.sharpe)}, "
         f"number {ahead + 1} by Sharpe ratio among {len(honest)} tradable variants."

@@ -7,6 +7,7 @@ from typing import Final
 from rich.table import Table
 
 from archetype_dagster.market.validation import BarsReport
+from archetype_dagster.reporting.content import VARIANT_LABELS
 from archetype_dagster.types import JsonDict
 
 _METRICS: Final = (
@@ -24,11 +25,15 @@ def metrics_table(summary: JsonDict) -> Table:
     books = ", ".join(summary["book_sources"])
     span = f"{summary['first_bar'][:10]} to {summary['last_bar'][:10]}"
     table = Table(title=f"{summary['pair']}, {span}, {summary['source']}, {books} book", title_justify="left")
-    table.add_column("variant")
+    table.add_column("variant", no_wrap=True)
     for heading, _, _ in _METRICS:
         table.add_column(heading, justify="right")
-    for name, values in summary["variants"].items():
-        label = f"{name} (hindsight)" if values["hindsight"] else name
+    variants = summary["variants"]
+    if any(values["hindsight"] for values in variants.values()):
+        table.caption = "* reads prices it could not have known: a bound, not a result"
+    for name in [*(name for name in VARIANT_LABELS if name in variants), *sorted(variants.keys() - VARIANT_LABELS)]:
+        values = variants[name]
+        label = f"{name} *" if values["hindsight"] else name
         cells = ["n/a" if values[metric] is None else f"{scale * values[metric]:,.2f}" for _, metric, scale in _METRICS]
         table.add_row(label, *cells, style="dim" if values["hindsight"] else "bold" if name == "full" else "")
     return table

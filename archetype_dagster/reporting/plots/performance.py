@@ -182,7 +182,7 @@ def recent_trades(
     figure = new_figure(theme, 2.9)
     axes = figure.subplots()
     note = f" ({HINDSIGHT_NOTE})" if hindsight else ""
-    dress(axes, theme, title=f"Last {len(times)} bars: price, position held and trades{note}")
+    dress(axes, theme, title=f"Last {len(times):,} bars: price, position held and trades{note}")
     draw_position(axes, times, price, held, before, theme)
     axes.margins(x=0.005)
     thousands(axes)

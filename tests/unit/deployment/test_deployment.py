@@ -98,6 +98,19 @@ def bundle(policy, tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module")
+def bare_bundle(tmp_path_factory):
+    """A policy without refiner whose logits are all equal."""
+    policy = make_policy(seed=2).without_refinement()
+    with torch.no_grad():
+        for head in (policy.codebook.decoder.head, policy.selector.network.actor):
+            head.weight.zero_()
+            head.bias.zero_()
+    directory = tmp_path_factory.mktemp("bare")
+    export_policy(policy, SCALER, directory, pair="ETH")
+    return directory, policy
+
+
 def test_the_bundle_decides_as_the_policy_does_at_every_batch_size(bundle, policy, dataset):
     report = check_parity(bundle, policy, dataset, batch_sizes=(1, 3, 4))
     assert report.passed, report.as_dict()
@@ -111,32 +124,22 @@ def test_the_bundle_decides_as_the_policy_does_at_every_batch_size(bundle, polic
     assert (decisions.override_rows >= 0).any(), "the comparison must see overrides"
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [{"codebook.decoding": "single_change", "refinement.override": "hold"}, {"execution.execution_delay_bars": 1}],
-)
-def test_parity_holds_under_the_other_rules(tmp_path, dataset, overrides):
-    policy = make_policy(**overrides)
+def test_parity_holds_under_the_other_rules(tmp_path, dataset):
+    policy = make_policy(
+        **{
+            "codebook.decoding": "single_change",
+            "refinement.override": "hold",
+            "execution.execution_delay_bars": 1,
+        }
+    )
     export_policy(policy, SCALER, tmp_path, pair="ETH")
-    delayed = replace(dataset, execution_delay_bars=policy.settings.execution.execution_delay_bars)
-    assert check_parity(tmp_path, policy, delayed).passed
+    assert check_parity(tmp_path, policy, replace(dataset, execution_delay_bars=1)).passed
 
 
 def test_parity_fails_against_another_policy(bundle, dataset):
     report = check_parity(bundle, make_policy(seed=1), dataset)
     assert not report.passed
     assert report.max_abs_difference > 1e-3
-
-
-def test_a_policy_without_refiner_exports_two_graphs(tmp_path, policy, dataset):
-    base = policy.without_refinement()
-    manifest = export_policy(base, SCALER, tmp_path, pair="ETH")
-    assert set(manifest["graphs"]) == {"selector", "decoder"}
-    assert manifest["override"] is None
-    assert not (tmp_path / "refiner_step.onnx").exists()
-    assert check_parity(tmp_path, base, dataset).passed
-    with pytest.raises(ValueError, match="without a refiner"):
-        OnnxPolicy.load(tmp_path).override_logits(*[np.zeros((1, F), np.float32)] * 5)
 
 
 def test_graphs_name_their_state_and_leave_the_batch_free(bundle):
@@ -149,22 +152,28 @@ def test_graphs_name_their_state_and_leave_the_batch_free(bundle):
             assert value.type.tensor_type.shape.dim[0].dim_param == "batch", f"{file.name}: {value.name}"
 
 
-def test_equal_logits_choose_the_lowest_action_in_both_runtimes(tmp_path, dataset):
-    policy = make_policy(seed=2)
-    with torch.no_grad():
-        policy.codebook.decoder.head.weight.zero_()
-        policy.codebook.decoder.head.bias.zero_()
-        policy.selector.network.actor.weight.zero_()
-        policy.selector.network.actor.bias.zero_()
-    export_policy(policy.without_refinement(), SCALER, tmp_path, pair="ETH")
-    assert check_parity(tmp_path, policy.without_refinement(), dataset).passed
-    decisions = decide(policy.without_refinement(), dataset)
+def test_equal_logits_choose_the_lowest_action_in_both_runtimes(bare_bundle, dataset):
+    directory, policy = bare_bundle
+    assert check_parity(directory, policy, dataset).passed
+    decisions = decide(policy, dataset)
     assert not decisions.codes.any()
     assert not decisions.actions.any()
 
 
-def test_the_same_policy_gives_the_same_bytes_and_no_paths(bundle, policy, tmp_path):
+def test_a_policy_without_refiner_exports_two_graphs(bare_bundle):
+    directory, _ = bare_bundle
+    assert sorted(path.name for path in directory.glob("*.onnx")) == ["decoder_step.onnx", "selector.onnx"]
+    bundle = OnnxPolicy.load(directory)
+    assert bundle.manifest["override"] is None
+    one = np.zeros(1, dtype=np.float32)
+    with pytest.raises(ValueError, match="without a refiner"):
+        bundle.override_logits(np.zeros((1, F), np.float32), np.zeros(1, np.int64), np.ones(1, np.int8), one, one)
+
+
+def test_the_same_policy_gives_the_same_bytes_and_no_paths(bundle, policy, dataset, tmp_path):
+    before = decide(policy, dataset).actions
     export_policy(policy, SCALER, tmp_path, pair="ETH")
+    assert np.array_equal(decide(policy, dataset).actions, before)
     names = sorted(path.name for path in bundle.iterdir())
     assert names == [
         "checksums.json",
@@ -238,13 +247,6 @@ def test_a_changed_or_missing_file_is_refused(bundle, tmp_path, name):
 def test_a_folder_without_checksums_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match=r"checksums\.json does not exist"):
         OnnxPolicy.load(tmp_path)
-
-
-def test_export_leaves_the_policy_as_it_was(policy, bundle, dataset, tmp_path):
-    before = decide(policy, dataset).actions
-    export_policy(policy, SCALER, tmp_path, pair="ETH")
-    assert np.array_equal(decide(policy, dataset).actions, before)
-    assert not any(parameter.requires_grad for parameter in policy.selector.network.parameters())
 
 
 @pytest.mark.parametrize("arguments", [{"horizons": 0}, {"batch_sizes": ()}, {"batch_sizes": (0,)}])

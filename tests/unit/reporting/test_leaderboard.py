@@ -37,6 +37,14 @@ def test_hindsight_rows_never_rank_and_come_last(metrics):
     assert best["variant"][0] == "hindsight_plan", "the bound would have won the ranking"
 
 
+def test_a_ruined_account_has_no_rank(metrics):
+    frame = leaderboard(metrics).filter(pl.col("pair") == "DOT", ~pl.col("hindsight"))
+    ruined = frame.filter("ruined")
+    assert ruined["variant"].to_list() == ["full"]
+    assert ruined["rank"].to_list() == [None]
+    assert frame["rank"].drop_nulls().to_list() == [1, 2, 3, 4]
+
+
 def test_an_undefined_ratio_has_no_rank(metrics):
     flat = leaderboard(metrics).filter(pl.col("variant") == "always_flat")
     assert flat["sharpe"].null_count() == flat["rank"].null_count() == 3
@@ -65,6 +73,13 @@ def test_the_page_sets_hindsight_rows_apart(metrics, tmp_path):
     ranked, apart = (tmp_path / "leaderboard.html").read_text().split('<tbody class="hindsight">')
     assert "Hindsight plan" not in ranked
     assert apart.count('<span class="tag hind">') == leaderboard(metrics)["hindsight"].sum()
+
+
+def test_names_in_the_data_are_escaped(metrics, tmp_path):
+    write_leaderboard({"<script>alert(1)</script>": metrics["ETH"]}, tmp_path)
+    page = (tmp_path / "leaderboard.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
 
 
 def test_no_pair_and_damaged_metrics_are_refused(tmp_path):
