@@ -228,7 +228,7 @@ class SelectionSettings(_Section):
     alpha: NonNegativeFloat = Field(1.0, description="Weight of the KL term of Eq. (5).")
     total_steps: PositiveInt = Field(3_000_000, description="Environment steps; a horizon counts h steps.")
     stride_bars: PositiveInt = Field(6, description="Bars between the training starts of the returns table.")
-    batch_size: PositiveInt = Field(256, description="Horizons per gradient step.")
+    batch_size: PositiveInt = Field(64, description="Horizons per gradient step.")
     learning_rate: PositiveFloat = Field(3e-4, description="Adam step size.")
     hidden_sizes: tuple[PositiveInt, ...] = Field((128, 64), description="Units of the MLP's layers.")
     evaluations: PositiveInt = Field(20, description="Validation passes spread over the training.")
