@@ -1,6 +1,7 @@
 """The pipeline job, and running it in this process with an outcome that a person can read."""
 
 import logging
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,18 +50,27 @@ class Outcome:
 
 
 def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetKey]:
-    """Assets of a selection such as `vq_codebook+`; `SettingsError` where it is malformed or selects nothing."""
+    """Assets of a selection: `vq_codebook`, `vq_codebook+` with all that follows, or Dagster's own syntax.
+
+    Raises:
+        SettingsError: it is malformed or selects nothing; lists the stages.
+    """
     graph = definitions.resolve_asset_graph()
     known = sorted(key.to_user_string() for key in graph.get_all_asset_keys())
+    # Dagster reads a bare name in its older syntax, where `name+` stops after one step.
+    explicit = re.sub(rf'(?<![\w:"])({"|".join(known)})(?!\w)', r"key:\1", selection)
     try:
         with warnings.catch_warnings():
             # `*` goes through a parameter that Dagster calls beta.
             warnings.simplefilter("ignore", dg.BetaWarning)
-            keys = dg.AssetSelection.from_string(selection).resolve(graph)
-    except (dg.DagsterError, ValueError) as error:
-        raise SettingsError(f"cannot read the selection {selection!r}: {str(error).splitlines()[0]}") from error
+            keys = dg.AssetSelection.from_string(explicit).resolve(graph)
+    except dg.DagsterError:
+        keys = set()
     if not keys:
-        raise SettingsError(f"the selection {selection!r} matches no stage; choose from {', '.join(known)}")
+        raise SettingsError(
+            f"cannot select {selection!r}: name a stage, with + after it for all that follow or before it for all "
+            f"it needs; stages are {', '.join(known)}"
+        )
     return sorted(keys)
 
 

@@ -229,7 +229,7 @@ def _compute(
     describe: Callable[[Artifact], Metadata],
 ) -> tuple[Artifact, Metadata]:
     directory = resources.store.directory(stage.kind, wanted.pair)
-    root_run = context.run.root_run_id or context.run_id
+    root_run = context.run.root_run_id or context.run.run_id
     resume = resources.store.resume_point(stage.kind, wanted.pair, wanted.key)
     title = f"{wanted.pair} {stage.kind}" if wanted.pair else stage.kind
     with (

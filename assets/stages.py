@@ -61,7 +61,6 @@ _TABLE = (
             "splits.train_end",
             "planner.horizon_bars",
             "execution.execution_delay_bars",
-            "market.bar_minutes",
             "pair.max_position",
             "pair.liquidity_scale",
             "calibration.impact_curve",
@@ -78,13 +77,27 @@ _TABLE = (
         gpu=True,
         tracked=True,
     ),
-    Stage("archetype_returns", "selection", ("planner", "selection.stride_bars", *_TRAINING), gpu=True),
+    Stage(
+        "archetype_returns",
+        "selection",
+        ("planner.gamma", "planner.trade_constraint", "selection.stride_bars", *_TRAINING),
+        gpu=True,
+    ),
     Stage("selection_checkpoint", "selection", ("selection", *_TRAINING), seeded=True, gpu=True, tracked=True),
     Stage("refinement_checkpoint", "refinement", ("refinement", *_TRAINING), seeded=True, gpu=True, tracked=True),
     Stage(
         "onnx_policy",
         "deployment",
-        ("execution", "features.scale", "market.bar_minutes", "codebook", "refinement.override", "pair", *_DATASET),
+        (
+            "execution.commission_rate",
+            "execution.depth_policy",
+            "execution.horizon_boundary",
+            "features.scale",
+            "market.bar_minutes",
+            "refinement.override",
+            "pair.quote",
+            *_DATASET,
+        ),
         seeded=True,
         tracked=True,
     ),
@@ -101,7 +114,8 @@ _TABLE = (
             "codebook",
             "selection",
             "refinement",
-            "evaluation",
+            "evaluation.random_archetype_draws",
+            "evaluation.archetype_examples",
             "pair",
         ),
         seeded=True,
@@ -117,7 +131,7 @@ def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDi
 
     `refinement.beta_1` is the value used for the pair. `market.path` is left out, because the
     content of the files counts and not where they lie, and so are the parts of `market` that
-    belong to another source.
+    belong to another source and the PPO settings where the objective is exact.
     """
     values: JsonDict = {}
     _flatten(_settings_tree(settings, pair), "", values)
@@ -143,6 +157,9 @@ def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
         del market[section]
     if settings.market.source == "candles":
         tree["calibration"]["modelled_book"] = _config_hash(settings.market.modelled_book.calibration)
+    for phase in ("selection", "refinement"):
+        if tree[phase]["objective"] == "expected":
+            del tree[phase]["ppo"]
     if pair is not None:
         tree["pair"] = settings.pair(pair).model_dump(mode="json", exclude={"beta_1"})
         tree["refinement"]["beta_1"] = settings.beta_1(pair)

@@ -93,7 +93,6 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
         "opset": OPSET,
         "parity_tolerance": PARITY_TOLERANCE,
         "seed": settings.seed,
-        "settings_hash": settings.content_hash,
     }
     scaler.save(directory / SCALER_FILE)
     write_json(directory / POLICY_FILE, manifest)

@@ -32,6 +32,14 @@ GRAPH = {
     ),
     "leaderboard": ("evaluation", {"evaluation_report"}),
 }
+UP_TO_SELECTION = {
+    "market_bars",
+    "feature_table",
+    "dp_trajectories",
+    "vq_codebook",
+    "archetype_returns",
+    "selection_checkpoint",
+}
 CHECKS = {
     ("market_bars", "bars_sane"),
     ("feature_table", "features_finite"),
@@ -99,12 +107,14 @@ def test_selections_are_dagsters_and_unknown_ones_list_the_stages():
         return [key.path[-1] for key in select_stages(defs, selection)]
 
     assert set(names("*")) == set(GRAPH)
-    assert set(names("refinement_checkpoint+")) == {"refinement_checkpoint", "onnx_policy", "evaluation_report"}
+    assert set(names("refinement_checkpoint+")) == set(GRAPH) - UP_TO_SELECTION
+    assert set(names("+selection_checkpoint")) == UP_TO_SELECTION
+    assert names("archetype_returns or selection_checkpoint") == ["archetype_returns", "selection_checkpoint"]
+    assert names("group:discovery") == ["dp_trajectories", "vq_codebook"]
     assert names("vq_codebook") == ["vq_codebook"]
-    with pytest.raises(SettingsError, match="matches no stage; choose from archetype_returns, dp_trajectories"):
-        names("codebok")
-    with pytest.raises(SettingsError, match="cannot read the selection"):
-        names("vq_codebook++ or (")
+    for mistake in ("codebok", "vq_codebook++ or (", "group:nothing", ""):
+        with pytest.raises(SettingsError, match=r"cannot select .*; stages are archetype_returns, dp_trajectories"):
+            names(mistake)
 
 
 def test_an_unknown_resource_override_is_refused():

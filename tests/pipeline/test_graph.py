@@ -77,6 +77,7 @@ def test_a_second_run_reuses_everything(result: Path, run_tiny):
     assert contents(result) == before
 
 
+@pytest.mark.slow
 def test_two_fresh_runs_are_byte_identical(finished: tuple[Path, Outcome], tmp_path: Path, run_tiny):
     root, _ = finished
     assert run_tiny(tmp_path / "again").success
@@ -86,12 +87,13 @@ def test_two_fresh_runs_are_byte_identical(finished: tuple[Path, Outcome], tmp_p
     assert again.keys() == contents(root).keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "recomputed"),
     [
         ({"refinement.beta_1": 0.3}, {"refinement_checkpoint", "onnx_policy", "evaluation_report", "leaderboard"}),
         ({"evaluation.random_archetype_draws": 4}, {"evaluation_report", "leaderboard"}),
-        ({"execution.initial_capital": 1e6}, {"onnx_policy", "evaluation_report", "leaderboard"}),
+        ({"selection.ppo.clip_range": 0.3, "evaluation.leak_check_cuts": 3}, set()),
     ],
 )
 def test_a_changed_setting_recomputes_exactly_what_depends_on_it(result: Path, run_tiny, change, recomputed):
@@ -107,6 +109,7 @@ def test_a_replaced_artifact_is_moved_aside(result: Path, run_tiny):
     assert read_manifest(aside, kind="evaluation_report") == old
 
 
+@pytest.mark.slow
 def test_hindsight_is_reported_and_never_exported(result: Path, run_tiny):
     outcome = run_tiny(result, changes=HINDSIGHT)
     assert outcome.success

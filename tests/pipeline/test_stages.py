@@ -1,0 +1,79 @@
+"""The stage table against what the stages really read, and the lineage rules built on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archetype_dagster import settings as settings_module
+from archetype_dagster.settings import Settings, load_settings
+from assets import execution
+from assets.stages import STAGES, stage_settings
+
+# The three parts of a dataset are cut at once; only the part that is used reaches the content.
+CUT_WITH_THE_REST = {"splits.test_start", "splits.test_end", "splits.validation_start", "splits.validation_end"}
+
+
+class Recorder:
+    """Which settings of the run each stage reads between the start of its computation and its publication."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.sections: dict[int, tuple[str, Any]] = {}
+        self.read: dict[str, set[str]] = defaultdict(set)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = settings_module._Section.__getattribute__
+
+        def recording(section: Any, name: str) -> Any:
+            value = original(section, name)
+            # By identity, because a trained codebook carries settings of its own.
+            place, _ = self.sections.get(id(section), ("", None))
+            if place and name in type(section).model_fields and not isinstance(value, settings_module._Section):
+                self.read[self.stage].add(f"{place}.{name}")
+            return value
+
+        def starting(pair: str, settings: Settings, device: Any, resume: Any, progress: Any) -> execution.StageRun:
+            self.stage = resume.path.stem
+            self.sections = dict(_sections(settings, pair))
+            return stage_run(pair, settings, device, resume, progress)
+
+        def published(*arguments: Any, **options: Any) -> Any:
+            self.sections = {}
+            return open_artifact(*arguments, **options)
+
+        stage_run, open_artifact = execution.StageRun, execution.open_artifact
+        monkeypatch.setattr(settings_module._Section, "__getattribute__", recording)
+        monkeypatch.setattr(execution, "StageRun", starting)
+        monkeypatch.setattr(execution, "open_artifact", published)
+
+
+def _sections(settings: Settings, pair: str) -> Iterator[tuple[int, tuple[str, Any]]]:
+    """Place of every section of the tree by its identity; the section itself keeps the identity taken."""
+    waiting = [(name, getattr(settings, name)) for name in type(settings).model_fields]
+    if pair:
+        waiting.append(("pair", settings.pairs[pair]))
+    while waiting:
+        place, section = waiting.pop()
+        if isinstance(section, settings_module._Section):
+            yield id(section), (place, section)
+            waiting += [(f"{place}.{name}", getattr(section, name)) for name in type(section).model_fields]
+
+
+@pytest.mark.slow
+def test_every_setting_a_stage_reads_is_in_its_key(tmp_path: Path, run_tiny, monkeypatch: pytest.MonkeyPatch):
+    recorder = Recorder()
+    recorder.install(monkeypatch)
+    assert run_tiny(tmp_path / "result").success
+    assert recorder.read.keys() == STAGES.keys() - {"leaderboard"}
+    missing = {}
+    for kind, read in recorder.read.items():
+        declared = set(stage_settings(STAGES[kind], load_settings("smoke"), "ETH"))
+        if "pair.beta_1" in read:
+            read = read - {"pair.beta_1"} | {"refinement.beta_1"}
+        missing[kind] = read - declared - CUT_WITH_THE_REST - {"market.path"}
+    assert missing == {kind: set() for kind in recorder.read}
