@@ -93,7 +93,9 @@ class Codebook:
 
     @property
     def usage(self) -> CodeUsage:
-        """How the training horizons of the last epoch spread over the codes."""
+        """How the training horizons of the last epoch spread over the codes; ValueError where none trained it."""
+        if self.history.is_empty():
+            raise ValueError("an untrained codebook has no usage")
         return usage_of_counts(np.array(self.history["code_counts"][-1].to_list(), dtype=np.int64))
 
     @property

@@ -173,3 +173,8 @@ def test_inputs_of_another_shape_or_range_are_refused() -> None:
         codebook.decode(states, np.zeros(3, dtype=np.int64))
     with pytest.raises(ValueError, match=r"must share \(B, h\)"):
         codebook.encode(states, actions[:, :-1], rewards)
+
+
+def test_an_untrained_codebook_reports_no_usage() -> None:
+    with pytest.raises(ValueError, match="an untrained codebook has no usage"):
+        _ = sharp_codebook().usage
