@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from archetype_dagster import cli_options as options
 from archetype_dagster.errors import ArchetypeError, SettingsError
 
 if TYPE_CHECKING:
@@ -34,63 +34,43 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Pair = Annotated[str, typer.Option("--pair", help="Traded pair: BTC, ETH, DOT or BNB.")]
-Profile = Annotated[str, typer.Option("--profile", help="smoke, paper, extended, or a YAML file.")]
-Source = Annotated[str | None, typer.Option("--source", help="synthetic, candles or bars.")]
-DataPath = Annotated[Path | None, typer.Option("--path", help="File or folder of the source.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random stream.")]
-Result = Annotated[Path, typer.Option("--result", help="Folder of the artifacts.")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, e.g. planner.horizon_bars=36. May be repeated.")
-]
-NoTracking = Annotated[bool, typer.Option("--no-tracking", help="Do not record the run in MLflow.")]
-Horizon = Annotated[int | None, typer.Option("--horizon", help="Horizon h in bars.")]
-Trajectories = Annotated[int | None, typer.Option("--num-trajectories", help="Demonstrations.")]
-Phase1Epochs = Annotated[int | None, typer.Option("--phase1-epochs", help="Epochs with quantisation.")]
-PretrainEpochs = Annotated[int | None, typer.Option("--pretrain-epochs", help="Epochs without quantisation.")]
-Phase2Steps = Annotated[int | None, typer.Option("--phase2-total-steps", help="Selection steps.")]
-Phase3Steps = Annotated[int | None, typer.Option("--phase3-total-steps", help="Refinement steps.")]
-Beta1 = Annotated[float | None, typer.Option("--beta1", help="Regret weight of Eq. (8).")]
-LearningRate = Annotated[float | None, typer.Option("--lr", help="Adam step size of all three phases.")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Batch size of all three phases.")]
-
 
 @app.command()
 def run(
-    pair: Pair,
-    profile: Profile = "smoke",
-    source: Source = None,
-    path: DataPath = None,
+    pair: options.Pair,
+    profile: options.Profile = "smoke",
+    source: options.Source = None,
+    path: options.DataPath = None,
     select: Annotated[str, typer.Option("--select", help="Stages to run, e.g. vq_codebook+.")] = "*",
-    assignments: Assignments = None,
-    result: Result = Path("result"),
-    seed: Seed = None,
-    no_tracking: NoTracking = False,
+    assignments: options.Assignments = None,
+    result: options.Result = Path("result"),
+    seed: options.Seed = None,
+    no_tracking: options.NoTracking = False,
 ) -> None:
     """Materialise the graph for one pair; what nothing changed is reused."""
-    overrides = _overrides(source, path, seed, assignments)
+    overrides = options.overrides(source, path, seed, assignments)
     _materialise(pair, profile, overrides, select, result, tracking=not no_tracking)
 
 
 def _phase_command(name: str, selection: str, summary: str) -> None:
     def phase(
-        pair: Pair,
-        profile: Profile = "smoke",
-        source: Source = None,
-        path: DataPath = None,
-        assignments: Assignments = None,
-        result: Result = Path("result"),
-        seed: Seed = None,
-        no_tracking: NoTracking = False,
-        horizon: Horizon = None,
-        num_trajectories: Trajectories = None,
-        phase1_epochs: Phase1Epochs = None,
-        pretrain_epochs: PretrainEpochs = None,
-        phase2_total_steps: Phase2Steps = None,
-        phase3_total_steps: Phase3Steps = None,
-        beta1: Beta1 = None,
-        lr: LearningRate = None,
-        batch_size: BatchSize = None,
+        pair: options.Pair,
+        profile: options.Profile = "smoke",
+        source: options.Source = None,
+        path: options.DataPath = None,
+        assignments: options.Assignments = None,
+        result: options.Result = Path("result"),
+        seed: options.Seed = None,
+        no_tracking: options.NoTracking = False,
+        horizon: options.Horizon = None,
+        num_trajectories: options.Trajectories = None,
+        phase1_epochs: options.Phase1Epochs = None,
+        pretrain_epochs: options.PretrainEpochs = None,
+        phase2_total_steps: options.Phase2Steps = None,
+        phase3_total_steps: options.Phase3Steps = None,
+        beta1: options.Beta1 = None,
+        lr: options.LearningRate = None,
+        batch_size: options.BatchSize = None,
     ) -> None:
         flags = {
             "planner.horizon_bars": horizon,
@@ -104,7 +84,7 @@ def _phase_command(name: str, selection: str, summary: str) -> None:
             **{f"{section}.batch_size": batch_size for section in ("codebook", "selection", "refinement")},
         }
         given = {key: value for key, value in flags.items() if value is not None}
-        overrides = {**given, **_overrides(source, path, seed, assignments)}
+        overrides = {**given, **options.overrides(source, path, seed, assignments)}
         _materialise(pair, profile, overrides, selection, result, tracking=not no_tracking)
 
     app.command(name, help=summary)(phase)
@@ -119,7 +99,7 @@ _phase_command(
 
 
 @app.command()
-def report(pair: Pair, result: Result = Path("result")) -> None:
+def report(pair: options.Pair, result: options.Result = Path("result")) -> None:
     """Print the metrics of the last evaluation and the path of its HTML page."""
     from resources.storage import ArtifactStore
 
@@ -129,11 +109,11 @@ def report(pair: Pair, result: Result = Path("result")) -> None:
 @app.command()
 def ingest(
     source: Annotated[Path, typer.Argument(help="Candle file, or a folder with one per pair.")],
-    pair: Pair,
+    pair: options.Pair,
     output: Annotated[Path, typer.Option("--output", help="Parquet file to write the bars to.")],
-    profile: Profile = "smoke",
-    assignments: Assignments = None,
-    seed: Seed = None,
+    profile: options.Profile = "smoke",
+    assignments: options.Assignments = None,
+    seed: options.Seed = None,
 ) -> None:
     """Turn candles into validated bars with a modelled book, and say what was found."""
     from archetype_dagster.checkpoints import write_bytes_atomically
@@ -141,7 +121,7 @@ def ingest(
     from archetype_dagster.reporting.terminal import quality_tables
     from archetype_dagster.settings import load_settings
 
-    settings = load_settings(profile, _overrides("candles", source, seed, assignments))
+    settings = load_settings(profile, options.overrides("candles", source, seed, assignments))
     bars, found = bars_with_report(settings, pair)
     buffer = io.BytesIO()
     bars.write_parquet(buffer)
@@ -177,7 +157,8 @@ def ui(port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1.")] =
         pass
     command = [sys.executable, "-m", "dagster", "dev", "-m", "archetype_dagster.definitions", "-h", "127.0.0.1"]
     environment = {**os.environ, "DAGSTER_HOME": str(home)}
-    # A session of its own, so that Ctrl-C reaches it once and through us.
+    # A session of its own, so that either signal reaches it once and through us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with subprocess.Popen([*command, "-p", str(port)], env=environment, start_new_session=True) as server:
         _console.print(f"Dagster UI: http://127.0.0.1:{port} (Ctrl-C stops it)")
         try:
@@ -194,32 +175,12 @@ def main() -> None:
     try:
         app()
     except ArchetypeError as error:
-        _errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        _error(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:
-        _errors.print("interrupted; the same command goes on from the last checkpoint")
-        sys.exit(130)
 
 
-def _overrides(
-    source: str | None, path: Path | None, seed: int | None, assignments: list[str] | None
-) -> dict[str, Any]:
-    overrides: dict[str, Any] = {}
-    if source is not None:
-        overrides["market.source"] = source
-    if path is not None:
-        overrides["market.path"] = str(path)
-    if seed is not None:
-        overrides["seed"] = seed
-    for assignment in assignments or []:
-        key, separator, text = assignment.partition("=")
-        if not separator or not key:
-            raise SettingsError(f"--set needs key=value, got {assignment!r}")
-        try:
-            overrides[key.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise SettingsError(f"--set {key}: {text!r} is not a YAML value") from error
-    return overrides
+def _error(message: str) -> None:
+    _errors.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
 
 
 def _materialise(
@@ -247,13 +208,17 @@ def _materialise(
     }
     home = instance_home()
     with open_instance(home) as instance, run_owner(home) as tags:
-        outcome = run_pipeline(
-            definitions, pair=pair, selection=selection, instance=instance, run_config=run_config, tags=tags
-        )
+        try:
+            outcome = run_pipeline(
+                definitions, pair=pair, selection=selection, instance=instance, run_config=run_config, tags=tags
+            )
+        except KeyboardInterrupt:
+            _errors.print("interrupted; the same command goes on from what was saved")
+            raise typer.Exit(130) from None
     for line in outcome.warnings:
         _errors.print(f"[yellow]warning:[/] {escape(line)}", soft_wrap=True, highlight=False)
     for line in (*outcome.failures, *(f"check failed: {line}" for line in outcome.failed_checks)):
-        _errors.print(f"[bold red]error:[/] {escape(line)}", soft_wrap=True, highlight=False)
+        _error(line)
     if not outcome.success:
         raise typer.Exit(1)
     made = len(outcome.materialised)

@@ -92,6 +92,10 @@ def run_pipeline(
         instance: where the run is recorded.
         run_config: configuration of the resources.
         tags: further tags of the run.
+
+    Raises:
+        SettingsError: the selection names no stage.
+        KeyboardInterrupt: the run was interrupted; what was saved before counts.
     """
     job = definitions.resolve_job_def(PIPELINE)
     quiet = {"loggers": {"console": {"config": {"log_level": logging.getLevelName(logging.CRITICAL)}}}}
@@ -103,6 +107,9 @@ def run_pipeline(
         tags=dict(tags),
         raise_on_error=False,
     )
+    failures = [event for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_FAILURE]
+    if any(_interrupted(event) for event in failures):
+        raise KeyboardInterrupt
     evaluations = result.get_asset_check_evaluations()
     materialisations = [
         event.step_materialization_data.materialization
@@ -115,7 +122,7 @@ def run_pipeline(
         success=result.success,
         materialised=tuple(str(made.asset_key.path[-1]) for made in materialisations),
         reused=tuple(str(made.asset_key.path[-1]) for made in materialisations if made.metadata["reused"].value),
-        failures=tuple(_step_failures(result.all_events, failed)),
+        failures=tuple(_step_failures(failures, failed)),
         failed_checks=tuple(_line(check) for check in failed if check.severity is dg.AssetCheckSeverity.ERROR),
         warnings=tuple(_line(check) for check in failed if check.severity is dg.AssetCheckSeverity.WARN),
         passed_checks=sum(check.passed for check in evaluations),
@@ -126,11 +133,16 @@ def _line(check: dg.AssetCheckEvaluation) -> str:
     return f"{check.asset_key.to_user_string()}/{check.check_name}: {check.description or 'failed'}"
 
 
-def _step_failures(events: Sequence[dg.DagsterEvent], failed: Sequence[dg.AssetCheckEvaluation]) -> list[str]:
+def _interrupted(failure: dg.DagsterEvent) -> bool:
+    error = failure.step_failure_data.error
+    return error is not None and error.cls_name == dg.DagsterExecutionInterruptedError.__name__
+
+
+def _step_failures(failures: Sequence[dg.DagsterEvent], failed: Sequence[dg.AssetCheckEvaluation]) -> list[str]:
     lines = []
     blocked = {f"{check.asset_key.path[-1]}_{check.check_name}" for check in failed}
-    for event in events:
-        if event.event_type is not dg.DagsterEventType.STEP_FAILURE or event.step_key in blocked:
+    for event in failures:
+        if event.step_key in blocked:
             continue
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:

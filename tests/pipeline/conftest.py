@@ -68,6 +68,12 @@ def run_graph(
 
 
 @pytest.fixture(scope="session")
+def tiny() -> Mapping[str, Any]:
+    """The tiny settings by dotted name."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
 def run_tiny() -> Materialise:
     """`run_graph` as a fixture."""
     return run_graph

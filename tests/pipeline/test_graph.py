@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from archetype_dagster.checkpoints import MANIFEST_NAME, read_manifest
 from archetype_dagster.jobs import Outcome
 from resources.storage import FOLDERS
+from resources.tracking import TrackingResource
 
 EVERYTHING = set(FOLDERS)
 CAUSAL_CHECKS = 7
@@ -167,3 +169,24 @@ def test_too_few_bars_for_one_horizon_is_one_clear_error(tmp_path: Path, run_tin
     assert failure.startswith("feature_table: ")
     assert "5000" in failure
     assert [path.name for path in (tmp_path / "result" / "ETH").iterdir()] == ["market_bars"]
+
+
+@pytest.mark.slow
+def test_every_computed_stage_is_one_tracked_run_and_reused_ones_are_none(tmp_path: Path, run_tiny):
+    tracking = TrackingResource(experiment="graph")
+    phase_one = {"market_bars", "feature_table", "dp_trajectories", "vq_codebook"}
+    assert run_tiny(tmp_path / "result", selection="+vq_codebook", tracking=tracking).success
+    assert run_tiny(tmp_path / "result", selection="+vq_codebook", tracking=tracking).success
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlruns' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("graph")
+    assert experiment is not None
+    runs = {run.data.tags["asset"]: run for run in client.search_runs([experiment.experiment_id])}
+    assert runs.keys() == phase_one
+    assert len(client.search_runs([experiment.experiment_id])) == len(phase_one)
+    codebook = runs["vq_codebook"]
+    assert codebook.info.status == "FINISHED"
+    assert codebook.info.run_name == "ETH vq_codebook"
+    assert codebook.data.params["codebook.epochs"] == "3"
+    assert codebook.data.metrics["perplexity"] >= 1.0
+    assert len(client.get_metric_history(codebook.info.run_id, "codebook/reconstruction")) > 1
+    assert "weights.safetensors" in {file.path for file in client.list_artifacts(codebook.info.run_id)}

@@ -1,0 +1,55 @@
+"""Options that several commands share, and the settings they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from archetype_dagster.errors import SettingsError
+
+Pair = Annotated[str, typer.Option("--pair", help="Traded pair: BTC, ETH, DOT or BNB.")]
+Profile = Annotated[str, typer.Option("--profile", help="smoke, paper, extended, or a YAML file.")]
+Source = Annotated[str | None, typer.Option("--source", help="synthetic, candles or bars.")]
+DataPath = Annotated[Path | None, typer.Option("--path", help="File or folder of the source.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random stream.")]
+Result = Annotated[Path, typer.Option("--result", help="Folder of the artifacts.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, e.g. planner.horizon_bars=36. May be repeated.")
+]
+NoTracking = Annotated[bool, typer.Option("--no-tracking", help="Do not record the run in MLflow.")]
+Horizon = Annotated[int | None, typer.Option("--horizon", help="Horizon h in bars.")]
+Trajectories = Annotated[int | None, typer.Option("--num-trajectories", help="Demonstrations.")]
+Phase1Epochs = Annotated[int | None, typer.Option("--phase1-epochs", help="Epochs with quantisation.")]
+PretrainEpochs = Annotated[int | None, typer.Option("--pretrain-epochs", help="Epochs without quantisation.")]
+Phase2Steps = Annotated[int | None, typer.Option("--phase2-total-steps", help="Selection steps.")]
+Phase3Steps = Annotated[int | None, typer.Option("--phase3-total-steps", help="Refinement steps.")]
+Beta1 = Annotated[float | None, typer.Option("--beta1", help="Regret weight of Eq. (8).")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Adam step size of all three phases.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Batch size of all three phases.")]
+
+
+def overrides(source: str | None, path: Path | None, seed: int | None, assignments: list[str] | None) -> dict[str, Any]:
+    """Settings by dotted key; `assignments` are `key=value` with a YAML value, and win.
+
+    Raises:
+        SettingsError: an assignment without a key or with a value that is not YAML.
+    """
+    chosen: dict[str, Any] = {}
+    if source is not None:
+        chosen["market.source"] = source
+    if path is not None:
+        chosen["market.path"] = str(path)
+    if seed is not None:
+        chosen["seed"] = seed
+    for assignment in assignments or []:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key:
+            raise SettingsError(f"--set needs key=value, got {assignment!r}")
+        try:
+            chosen[key.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingsError(f"--set {key}: {text!r} is not a YAML value") from error
+    return chosen
