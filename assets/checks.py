@@ -8,10 +8,10 @@ import dagster as dg
 import numpy as np
 import polars as pl
 
+from archetype_dagster.artifacts import Artifact
 from archetype_dagster.backtest.leaks import LeakStatus
 from archetype_dagster.backtest.ledger import reconcile
 from archetype_dagster.backtest.tracing import check_policy
-from archetype_dagster.checkpoints import Artifact
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.market.features import FEATURE_NAMES

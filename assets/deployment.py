@@ -7,8 +7,8 @@ from typing import cast
 
 import dagster as dg
 
+from archetype_dagster.artifacts import Artifact, retire_artifact
 from archetype_dagster.backtest.policy import TradingPolicy
-from archetype_dagster.checkpoints import Artifact, retire_artifact
 from archetype_dagster.market.scaler import FeatureScaler
 from assets.execution import StageResources, StageRun, run_stage, stage_asset
 from assets.inputs import policy_of, table_of

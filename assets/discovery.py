@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from archetype_dagster.checkpoints import Artifact
+from archetype_dagster.artifacts import Artifact
 from archetype_dagster.codebook import Codebook, train_codebook
 from archetype_dagster.planning import Trajectories, build_trajectories
 from archetype_dagster.types import FLAT, LONG, SHORT

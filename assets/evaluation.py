@@ -3,21 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import dagster as dg
 import polars as pl
 
+from archetype_dagster.artifacts import Artifact
 from archetype_dagster.backtest.evaluation import Evaluation, evaluate
-from archetype_dagster.checkpoints import Artifact
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import StageResources, StageRun, run_stage, stage_asset
 from assets.inputs import bars_of, policy_of, table_of
 from assets.lineage import verify_current
-from assets.metadata import Metadata, table
+from assets.metadata import Metadata, picture, table
 from resources.failure import clear_failure
+
+if TYPE_CHECKING:
+    from archetype_dagster.reporting.plots import Curve
 
 METRICS: Final = ("total_return", "sharpe", "calmar", "sortino", "annual_volatility", "max_drawdown")
 
@@ -59,6 +62,7 @@ def evaluation_report(
 
 def _describe_report(artifact: Artifact) -> Metadata:
     from archetype_dagster.reporting import read_metrics
+    from archetype_dagster.reporting.plots import drawdown, equity, usage
     from archetype_dagster.reporting.report import REPORT_FILE
 
     summary = read_metrics(artifact.directory)
@@ -68,6 +72,7 @@ def _describe_report(artifact: Artifact) -> Metadata:
         {"variant": name, **{metric: values[metric] for metric in METRICS}, "hindsight": values["hindsight"]}
         for name, values in variants.items()
     ]
+    accounts = _accounts(artifact, variants, summary["initial_capital"])
     return {
         "report": dg.MetadataValue.path(artifact.path(REPORT_FILE)),
         "test_bars": summary["bars"],
@@ -77,8 +82,31 @@ def _describe_report(artifact: Artifact) -> Metadata:
         "book_source": ", ".join(summary["book_sources"]),
         "hindsight": summary["hindsight"],
         "metrics": table(rows),
+        "equity": picture(equity(accounts), "equity"),
+        "drawdown": picture(drawdown([account for account in accounts if not account.hindsight]), "drawdown"),
+        "usage": picture(usage(summary["code_usage"]), "archetype usage"),
         **{metric: full[metric] for metric in METRICS if full[metric] is not None},
     }
+
+
+def _accounts(artifact: Artifact, variants: JsonDict, initial_capital: float) -> "list[Curve]":
+    from archetype_dagster.reporting.content import VARIANT_LABELS
+    from archetype_dagster.reporting.plots import Curve
+
+    values = pl.read_parquet(artifact.path("net_values.parquet"))
+    times = values["timestamp"].dt.replace_time_zone(None).to_numpy()
+    return [
+        Curve(
+            name=name,
+            label=VARIANT_LABELS.get(name, name),
+            timestamps=times[: values.height - values[name].null_count()],
+            net_value=values[name].drop_nulls().to_numpy(),
+            initial_capital=initial_capital,
+            hindsight=variants[name]["hindsight"],
+        )
+        for name in values.columns
+        if name != "timestamp"
+    ]
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,8 @@ from typing import Any, Final, Protocol, cast
 import dagster as dg
 import torch
 
-from archetype_dagster.checkpoints import (
-    Artifact,
-    Manifest,
-    ResumePoint,
-    open_artifact,
-    publish_artifact,
-    stage_key,
-)
+from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact, stage_key
+from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import PAIRS, Settings
 from archetype_dagster.types import Progress
@@ -145,14 +139,15 @@ def run_stage(
         wanted = _manifest(stage, pair, settings, parents, resources.store, roots)
         directory = resources.store.directory(stage.kind, pair)
         title = f"{pair} {stage.kind}" if pair else stage.kind
-        artifact = _reusable(context, directory, wanted)
-        reused = artifact is not None
-        began = time.monotonic()
-        if artifact is None:
-            artifact, description = _compute(context, resources, stage, wanted, settings, compute, describe)
-        else:
-            description = describe(artifact)
-        seconds = time.monotonic() - began
+        with resources.store.lock(stage.kind, pair):
+            artifact = _reusable(context, directory, wanted)
+            reused = artifact is not None
+            began = time.monotonic()
+            if artifact is None:
+                artifact, description = _compute(context, resources, stage, wanted, settings, compute, describe)
+            else:
+                description = describe(artifact)
+            seconds = time.monotonic() - began
     ending = "reused, nothing changed" if reused else f"computed in {seconds:.1f} s"
     resources.progress.note(context.log, f"{title}: {ending}")
     return dg.MaterializeResult(

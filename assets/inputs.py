@@ -2,9 +2,9 @@
 
 import polars as pl
 
+from archetype_dagster.artifacts import Artifact
 from archetype_dagster.backtest.ledger import Ledger
 from archetype_dagster.backtest.policy import TradingPolicy
-from archetype_dagster.checkpoints import Artifact
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.market.feature_table import FeatureTable
 from archetype_dagster.market.splits import Splits, split_dataset

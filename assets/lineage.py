@@ -1,6 +1,6 @@
 """Whether an artifact on disk is the one the current settings and its current ancestors would give."""
 
-from archetype_dagster.checkpoints import Manifest, read_manifest
+from archetype_dagster.artifacts import Manifest, read_manifest
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import Settings
 from assets.stages import STAGES, stage_settings

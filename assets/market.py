@@ -1,6 +1,5 @@
 """Market data: validated bars, and the features and trade costs computed from them."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,7 +8,7 @@ import dagster as dg
 import numpy as np
 import polars as pl
 
-from archetype_dagster.checkpoints import Artifact, file_hash, write_json
+from archetype_dagster.artifacts import Artifact, file_hash, read_json, write_json
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
 from archetype_dagster.market.features import FEATURE_NAMES
@@ -72,7 +71,7 @@ def _describe_bars(artifact: Artifact) -> Metadata:
     from archetype_dagster.reporting.plots import price_history
 
     bars = bars_of(artifact)
-    report: JsonDict = json.loads(artifact.path(REPORT_FILE).read_text(encoding="utf-8"))
+    report: JsonDict = read_json(artifact.path(REPORT_FILE))
     gaps = report.pop("gaps")
     stamps, close = bars["timestamp"].dt.replace_time_zone(None).to_numpy(), bars["close"].to_numpy()
     return {

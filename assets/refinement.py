@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from archetype_dagster.checkpoints import Artifact
+from archetype_dagster.artifacts import Artifact
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.refinement import Refiner, train_refiner
 from archetype_dagster.selection import Selector

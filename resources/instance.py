@@ -10,7 +10,7 @@ from typing import Final
 import dagster as dg
 from filelock import FileLock, Timeout
 
-from archetype_dagster.checkpoints import write_bytes_atomically
+from archetype_dagster.artifacts import write_bytes_atomically
 
 OWNER_TAG: Final = "archetype/owner"
 _DAGSTER_YAML: Final = """\

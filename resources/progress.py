@@ -1,8 +1,12 @@
 """Where long work reports to: the run's log at a bounded rate, or live bars in a terminal."""
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Mapping
+from itertools import islice
+from typing import Final
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -11,6 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from archetype_dagster.types import Progress
+
+_SHOWN_METRICS: Final = 3
 
 
 class LogProgress:
@@ -86,24 +92,26 @@ class ConsoleProgressResource(ProgressResource):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Start the display."""
-        self._console = Console(stderr=True)
+        # A descriptor of its own: Dagster points the process's standard error at a file while a step runs.
+        self._console = Console(file=os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8"))
         if not self._console.is_interactive:
             return
         columns = (
             TextColumn("  {task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[metrics]}"),
         )
-        self._bars = Bars(*columns, console=self._console, transient=True)
+        self._bars = Bars(*columns, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._bars.start()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the display and give the terminal back."""
         if self._bars is not None:
             self._bars.stop()
+        self._console.file.close()
 
     def open(self, log: logging.Logger, title: str) -> Progress:
         """Progress of one stage."""
@@ -116,5 +124,6 @@ class ConsoleProgressResource(ProgressResource):
 
 
 def format_metrics(metrics: Mapping[str, float] | None) -> str:
-    """Newest metrics as `name value` pairs with four significant digits."""
-    return " ".join(f"{name} {value:.4g}" for name, value in (metrics or {}).items())
+    """The first few metrics as `name value` pairs, names without their path, four significant digits."""
+    first = islice((metrics or {}).items(), _SHOWN_METRICS)
+    return " ".join(f"{name.rsplit('/', 1)[-1]} {value:.4g}" for name, value in first)

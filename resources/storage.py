@@ -5,9 +5,11 @@ from types import MappingProxyType
 from typing import Final
 
 import dagster as dg
+from filelock import FileLock
 from pydantic import Field
 
-from archetype_dagster.checkpoints import MANIFEST_NAME, Artifact, ResumePoint, open_artifact
+from archetype_dagster.artifacts import MANIFEST_NAME, Artifact, open_artifact
+from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError
 from resources.failure import clear_failure
 
@@ -48,6 +50,12 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
     def open(self, kind: str, pair: str | None) -> Artifact:
         """The verified artifact of a stage; `ArtifactError` says what is wrong and what to run."""
         return open_artifact(self.directory(kind, pair), kind=kind)
+
+    def lock(self, kind: str, pair: str | None) -> FileLock:
+        """Held while a stage is computed and published, so that a second run waits and then reuses it."""
+        folder = self.path / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / f"{pair or 'all'}-{kind}.lock")
 
     def resume_point(self, kind: str, pair: str | None, key: str) -> ResumePoint:
         """Where a stage's training loop keeps its state until the artifact is published."""

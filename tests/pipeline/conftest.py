@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def run_graph(
             "tracking": tracking or TrackingResource(enabled=False),
         }
     )
-    with instance or dg.DagsterInstance.ephemeral() as used:
+    with nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as used:
         return run_pipeline(definitions, pair=pair, selection=selection, instance=used, run_config={}, tags={})
 
 

@@ -6,17 +6,35 @@ import json
 import shutil
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from mlflow import MlflowClient
 
-from archetype_dagster.checkpoints import MANIFEST_NAME, read_manifest
+from archetype_dagster.artifacts import MANIFEST_NAME, read_manifest
 from archetype_dagster.jobs import Outcome
 from resources.storage import FOLDERS
 from resources.tracking import TrackingResource
 
 EVERYTHING = set(FOLDERS)
 CAUSAL_CHECKS = 7
-HINDSIGHT = {"codebook.decoder": "bilstm", "codebook.decoding": "single_change"}
+PUBLISHED_CODE = {
+    "planner.gamma": 0.99,
+    "codebook.pooling": "attention",
+    "codebook.decoder": "bilstm",
+    "codebook.decoding": "single_change",
+    "codebook.initialisation": "direction_aware",
+    "selection.objective": "ppo",
+    "refinement.objective": "ppo",
+}
+OTHER_CHOICES = {
+    "planner.trade_constraint": "round_trip",
+    "features.scale": "raw",
+    "codebook.decoding": "single_change",
+    "refinement.override": "hold",
+    "execution.execution_delay_bars": 1,
+    "execution.horizon_boundary": "settle",
+    "execution.depth_policy": "last_level",
+}
 
 
 @pytest.fixture
@@ -42,7 +60,7 @@ def test_artifacts_lie_in_their_folders_and_none_is_a_pickle(finished: tuple[Pat
     root, _ = finished
     folders = {path.parent.relative_to(root).as_posix() for path in root.rglob(MANIFEST_NAME)}
     assert folders == {name if kind == "leaderboard" else f"ETH/{name}" for kind, name in FOLDERS.items()}
-    kinds = {path.suffix for path in root.rglob("*") if path.is_file()}
+    kinds = {path.suffix for path in root.rglob("*") if path.is_file() and path.parent.name != ".locks"}
     assert kinds <= {".parquet", ".safetensors", ".json", ".csv", ".html", ".onnx"}
     # A pickle of protocol 2 or later starts with this byte.
     assert not [path for path in root.rglob("*") if path.is_file() and path.read_bytes()[:1] == b"\x80"]
@@ -104,6 +122,34 @@ def test_a_changed_setting_recomputes_exactly_what_depends_on_it(result: Path, r
     assert EVERYTHING - set(outcome.reused) == recomputed
 
 
+def test_a_materialisation_carries_tables_pictures_and_its_data_version(result: Path, run_tiny):
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert run_tiny(result, instance=instance).success
+        for kind, pictures in {
+            "market_bars": {"price"},
+            "feature_table": {"distributions"},
+            "vq_codebook": {"curves", "usage"},
+            "selection_checkpoint": {"curves"},
+            "refinement_checkpoint": {"curves"},
+            "evaluation_report": {"equity", "drawdown", "usage"},
+        }.items():
+            event = instance.get_latest_materialization_event(dg.AssetKey(kind))
+            assert event is not None
+            assert event.asset_materialization is not None
+            metadata = event.asset_materialization.metadata
+            shown = {
+                name
+                for name, value in metadata.items()
+                if "](data:image/png;base64," in str(getattr(value, "value", ""))
+            }
+            assert shown == pictures
+            assert metadata["reused"].value is True
+            made = read_manifest(result / "ETH" / FOLDERS[kind], kind=kind)
+            assert metadata["content_hash"].value == made.content_hash
+            assert (event.asset_materialization.tags or {})["dagster/data_version"] == made.content_hash
+        assert "| full |" in metadata["metrics"].value
+
+
 def test_a_replaced_artifact_is_moved_aside(result: Path, run_tiny):
     old = read_manifest(result / "ETH" / "evaluation", kind="evaluation_report")
     run_tiny(result, selection="evaluation_report", changes={"evaluation.random_archetype_draws": 4})
@@ -113,7 +159,7 @@ def test_a_replaced_artifact_is_moved_aside(result: Path, run_tiny):
 
 @pytest.mark.slow
 def test_hindsight_is_reported_and_never_exported(result: Path, run_tiny):
-    outcome = run_tiny(result, changes=HINDSIGHT)
+    outcome = run_tiny(result, changes=PUBLISHED_CODE)
     assert outcome.success
     assert EVERYTHING - set(outcome.materialised) == {"onnx_policy"}
     (warning,) = outcome.warnings
@@ -123,6 +169,13 @@ def test_hindsight_is_reported_and_never_exported(result: Path, run_tiny):
     variants = json.loads((result / "ETH" / "evaluation" / "metrics.json").read_text())["variants"]
     assert variants["full"]["hindsight"]
     assert not variants["buy_and_hold"]["hindsight"]
+
+
+@pytest.mark.slow
+def test_every_check_passes_under_the_other_choices_too(tmp_path: Path, run_tiny):
+    outcome = run_tiny(tmp_path / "result", changes=OTHER_CHOICES)
+    assert outcome.failures == outcome.failed_checks == outcome.warnings == ()
+    assert outcome.passed_checks == CAUSAL_CHECKS
 
 
 def test_a_damaged_artifact_is_refused_by_what_builds_on_it(result: Path, run_tiny):

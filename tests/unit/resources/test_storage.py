@@ -4,7 +4,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from archetype_dagster.checkpoints import Artifact, Manifest, publish_artifact
+from archetype_dagster.artifacts import Artifact, Manifest, publish_artifact
 from archetype_dagster.errors import ArtifactError
 from resources.storage import ArtifactIOManager, ArtifactStore
 
@@ -49,7 +49,9 @@ def test_folders_follow_the_published_layout(tmp_path: Path):
     assert store.directory("vq_codebook", "ETH") == tmp_path / "ETH" / "phase1_archetype_discovery"
     assert store.directory("evaluation_report", "BTC") == tmp_path / "BTC" / "evaluation"
     assert store.directory("leaderboard", None) == tmp_path / "leaderboard"
-    assert store.resume_point("vq_codebook", "ETH", "k").path == tmp_path / "ETH" / ".resume" / "vq_codebook.safetensors"
+    assert (
+        store.resume_point("vq_codebook", "ETH", "k").path == tmp_path / "ETH" / ".resume" / "vq_codebook.safetensors"
+    )
 
 
 def test_an_input_is_the_verified_artifact_of_its_pair(tmp_path: Path):
@@ -73,7 +75,7 @@ def test_a_truncated_artifact_is_refused_when_loaded(tmp_path: Path):
 
 
 def test_a_missing_artifact_says_what_to_run(tmp_path: Path):
-    with pytest.raises(dg.Failure, match="holds no market_bars.*materialise market_bars first"):
+    with pytest.raises(dg.Failure, match=r"holds no market_bars.*materialise market_bars first"):
         load(ArtifactStore(root=str(tmp_path)), "market_bars")
 
 
