@@ -116,7 +116,7 @@ def ingest(
     seed: options.Seed = None,
 ) -> None:
     """Turn candles into validated bars with a modelled book, and say what was found."""
-    from archetype_dagster.checkpoints import write_bytes_atomically
+    from archetype_dagster.artifacts import write_bytes_atomically
     from archetype_dagster.market.sources import bars_with_report
     from archetype_dagster.reporting.terminal import quality_tables
     from archetype_dagster.settings import load_settings

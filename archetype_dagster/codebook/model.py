@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -13,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from archetype_dagster.checkpoints import load_tensors, save_tensors, write_json
+from archetype_dagster.artifacts import read_json, read_table, write_json
+from archetype_dagster.checkpoints import load_tensors, save_tensors
 from archetype_dagster.codebook.decoding import decode_actions
 from archetype_dagster.codebook.history import HISTORY_SCHEMA, history_frame
 from archetype_dagster.codebook.modules import CodebookModules
@@ -198,11 +198,9 @@ class Codebook:
         Raises:
             ArtifactError: a file is missing, damaged or does not fit the others.
         """
-        facts = _read(directory / FACTS_FILE, lambda path: json.loads(path.read_text(encoding="utf-8")))
-        history = _read(directory / HISTORY_FILE, pl.read_parquet)
+        facts = read_json(directory / FACTS_FILE)
+        history = read_table(directory / HISTORY_FILE, HISTORY_SCHEMA)
         tensors, _ = load_tensors(directory / WEIGHTS_FILE)
-        if history.schema != HISTORY_SCHEMA:
-            raise ArtifactError(f"{directory / HISTORY_FILE} must have columns {dict(HISTORY_SCHEMA)}")
         try:
             settings = CodebookSettings.model_validate(facts["settings"])
             codebook = cls.untrained(facts["num_features"], facts["horizon_bars"], settings)
@@ -235,12 +233,3 @@ class Codebook:
 
 def _chunks(total: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, total, size))
-
-
-def _read(path: Path, reader: Callable[[Path], Content]) -> Content:
-    try:
-        return reader(path)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist") from None
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        raise ArtifactError(f"{path} is damaged ({error})") from error

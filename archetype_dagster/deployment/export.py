@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from archetype_dagster.artifacts import file_hash, write_json
 from archetype_dagster.backtest.policy import TradingPolicy
-from archetype_dagster.checkpoints import file_hash, write_json
 from archetype_dagster.deployment.graphs import OPSET, decoder_graph, refiner_graph, selector_graph, write_graph
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.features import FEATURE_NAMES, WARMUP_BARS

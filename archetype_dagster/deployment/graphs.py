@@ -20,7 +20,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from archetype_dagster.checkpoints import write_bytes_atomically
+from archetype_dagster.artifacts import write_bytes_atomically
 from archetype_dagster.codebook.decoder import ArchetypeDecoder
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.refinement.network import RefinerNetwork

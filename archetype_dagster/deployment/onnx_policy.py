@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +10,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from archetype_dagster.checkpoints import file_hash
+from archetype_dagster.artifacts import file_hash, read_json
 from archetype_dagster.deployment.export import BUNDLE_VERSION, CHECKSUMS_FILE, POLICY_FILE, SCALER_FILE
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.scaler import FeatureScaler
@@ -47,13 +46,13 @@ class OnnxPolicy:
         Raises:
             ArtifactError: a file is missing, changed, or of another schema version.
         """
-        for name, expected in _read_json(directory / CHECKSUMS_FILE).items():
+        for name, expected in read_json(directory / CHECKSUMS_FILE).items():
             path = directory / name
             if not path.is_file():
                 raise ArtifactError(f"{path} is missing although {CHECKSUMS_FILE} lists it; export the policy again")
             if file_hash(path) != expected:
                 raise ArtifactError(f"{path} does not have the hash {CHECKSUMS_FILE} states; export the policy again")
-        manifest = _read_json(directory / POLICY_FILE)
+        manifest = read_json(directory / POLICY_FILE)
         if manifest.get("schema_version") != BUNDLE_VERSION:
             raise ArtifactError(
                 f"{directory / POLICY_FILE} has schema version {manifest.get('schema_version')}, "
@@ -141,13 +140,3 @@ def _open(path: Path) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-
-
-def _read_json(path: Path) -> JsonDict:
-    try:
-        value: JsonDict = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; export the policy again") from None
-    except ValueError as error:
-        raise ArtifactError(f"{path} is truncated or not JSON ({error}); export the policy again") from error
-    return value

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PolarsError
 
-from archetype_dagster.checkpoints import write_json
+from archetype_dagster.artifacts import read_json, read_table, write_json
 from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.market.book import execution_cost_parts, mark_prices
 from archetype_dagster.market.dataset import MarketDataset
@@ -97,8 +94,8 @@ class FeatureTable:
         Raises:
             ArtifactError: a file is missing, damaged or has other columns than expected.
         """
-        features = _read_table(directory / FEATURES_FILE, _FEATURES_SCHEMA)
-        costs = _read_table(directory / COSTS_FILE, _COSTS_SCHEMA)
+        features = read_table(directory / FEATURES_FILE, _FEATURES_SCHEMA)
+        costs = read_table(directory / COSTS_FILE, _COSTS_SCHEMA)
         if not features["timestamp"].equals(costs["timestamp"]):
             raise ArtifactError(f"{directory}: {FEATURES_FILE} and {COSTS_FILE} do not have the same rows")
         scaler = FeatureScaler.load(directory / SCALER_FILE)
@@ -107,9 +104,9 @@ class FeatureTable:
                 f"{directory / SCALER_FILE} scales {len(scaler.mean)} features, expected {len(FEATURE_NAMES)}"
             )
         try:
-            pair = str(json.loads((directory / FACTS_FILE).read_text(encoding="utf-8"))["pair"])
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{directory / FACTS_FILE} is missing or damaged ({error})") from error
+            pair = str(read_json(directory / FACTS_FILE)["pair"])
+        except (KeyError, TypeError) as error:
+            raise ArtifactError(f"{directory / FACTS_FILE} names no pair ({error})") from error
         return cls(pair, features, costs, scaler)
 
 
@@ -185,14 +182,3 @@ def _require_a_horizon(dataset: MarketDataset) -> None:
         f"no horizon fits: the longest run without a gap has {longest} rows after {WARMUP_BARS} bars of warm-up, "
         f"a horizon of {dataset.horizon_bars} bars needs {needed}"
     )
-
-
-def _read_table(path: Path, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(path)
-    except (OSError, PolarsError) as error:
-        raise ArtifactError(f"{path} is missing or damaged ({error})") from error
-    if dict(frame.schema) != dict(schema):
-        differing = sorted(set(frame.schema.items()) ^ set(schema.items()), key=str)
-        raise ArtifactError(f"{path} has other columns than this version writes: {differing}")
-    return frame

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 
-from archetype_dagster.checkpoints import write_json
+from archetype_dagster.artifacts import read_json, write_json
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.types import FloatArray, StateArray
 
@@ -78,9 +77,9 @@ class FeatureScaler:
         Raises:
             ArtifactError: missing, truncated or foreign file.
         """
+        raw = read_json(path)
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
             mean, std = (np.asarray(raw[name], dtype=np.float64) for name in ("mean", "std"))
             return cls(mean, std, float(raw["clip_sigma"]))
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{path} is missing or not a feature scaler ({error})") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{path} is not a feature scaler ({error})") from error

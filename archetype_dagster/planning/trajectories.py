@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from archetype_dagster.artifacts import read_table
 from archetype_dagster.errors import ArtifactError, MarketDataError, SettingsError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.planning.rewards import horizon_rewards
@@ -68,12 +69,7 @@ class Trajectories:
             ArtifactError: the file is missing, truncated or has other columns.
         """
         path = directory / FILE_NAME
-        try:
-            frame = pl.read_parquet(path)
-        except FileNotFoundError:
-            raise ArtifactError(f"{path} does not exist; materialise dp_trajectories first") from None
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise ArtifactError(f"{path} is truncated or not Parquet ({error}); materialise dp_trajectories") from error
+        frame = read_table(path)
         shape = getattr(frame.schema.get("actions"), "shape", (0,))
         expected = {
             "start": pl.Int64(),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from archetype_dagster.checkpoints import write_bytes_atomically, write_json
-from archetype_dagster.errors import ArtifactError
+from archetype_dagster.artifacts import read_json, write_bytes_atomically, write_json
 from archetype_dagster.reporting.content import VARIANT_LABELS
 from archetype_dagster.reporting.rendering import render
 from archetype_dagster.reporting.report import METRICS_FILE, write_table
@@ -39,13 +37,7 @@ def read_metrics(directory: Path) -> JsonDict:
     Raises:
         ArtifactError: missing or damaged.
     """
-    path = directory / METRICS_FILE
-    try:
-        metrics: JsonDict = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; evaluate the pair first") from None
-    except ValueError as error:
-        raise ArtifactError(f"{path} is truncated or not JSON ({error}); evaluate the pair again") from error
+    metrics: JsonDict = read_json(directory / METRICS_FILE)
     return metrics
 
 

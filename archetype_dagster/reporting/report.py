@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from archetype_dagster.artifacts import write_bytes_atomically, write_json
 from archetype_dagster.backtest.evaluation import Evaluation
-from archetype_dagster.checkpoints import write_bytes_atomically, write_json
 from archetype_dagster.reporting.content import VariantRow, archetype_rows, monthly_returns, variant_rows
 from archetype_dagster.reporting.pictures import evaluation_pictures
 from archetype_dagster.reporting.rendering import money_decimals, percent, ratio, render

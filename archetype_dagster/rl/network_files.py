@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import polars as pl
 from torch import nn
 
+from archetype_dagster.artifacts import read_table
 from archetype_dagster.checkpoints import load_tensors, save_tensors
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.types import JsonDict
@@ -42,13 +43,3 @@ def load_network(directory: Path, file_name: str, build: Callable[[JsonDict], Ne
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ArtifactError(f"{path} holds the weights of another network ({error})") from error
     return network.eval().requires_grad_(False), read_table(directory / HISTORY_FILE)
-
-
-def read_table(path: Path) -> pl.DataFrame:
-    """A Parquet file as a frame; `ArtifactError` where it is missing or damaged."""
-    try:
-        return pl.read_parquet(path)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ArtifactError(f"{path} is truncated or not a Parquet file ({error})") from error

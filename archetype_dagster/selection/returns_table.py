@@ -15,11 +15,11 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from archetype_dagster.artifacts import read_table
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.market.dataset import HorizonBatch, MarketDataset
 from archetype_dagster.planning import horizon_rewards, plan_single_trade
-from archetype_dagster.rl.network_files import read_table
 from archetype_dagster.settings import PlannerSettings, SelectionSettings
 from archetype_dagster.types import FloatArray, IndexArray, Progress
 

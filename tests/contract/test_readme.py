@@ -26,7 +26,9 @@ BLOCKS = readme_blocks()
 def run(command: list[str], folder: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "DAGSTER_HOME": str(folder / ".dagster")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 
@@ -36,7 +38,9 @@ def test_the_readme_shows_commands_and_the_library() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("number", range(len(BLOCKS)), ids=[f"{language}-{i}" for i, (language, _) in enumerate(BLOCKS)])
+@pytest.mark.parametrize(
+    "number", range(len(BLOCKS)), ids=[f"{language}-{i}" for i, (language, _) in enumerate(BLOCKS)]
+)
 def test_block_runs(number: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     language, code = BLOCKS[number]
     if "../shared/data" in code:

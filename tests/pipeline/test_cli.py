@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 import yaml
 
-from archetype_dagster.checkpoints import publish_artifact, read_manifest
+from archetype_dagster.artifacts import publish_artifact, read_manifest
 from archetype_dagster.jobs import Outcome
 from archetype_dagster.settings import config_text
 

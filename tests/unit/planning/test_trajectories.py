@@ -120,7 +120,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ArtifactError, match="truncated or not Parquet"):
+    with pytest.raises(ArtifactError, match="truncated or not a Parquet file"):
         Trajectories.load(tmp_path)
     pl.DataFrame({"start": trajectories.starts}).write_parquet(path)
     with pytest.raises(ArtifactError, match="must hold"):
