@@ -6,7 +6,7 @@ five visible levels say almost nothing about the sixth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -58,7 +58,7 @@ class ImpactCurve:
 
     @classmethod
     def default(cls) -> ImpactCurve:
-        """The curve shipped in `configs/impact_curve.yaml`, measured on BTC."""
+        """The curve shipped in `configs/impact_curve.yaml`, measured on BTC spot."""
         return _shipped_curve()
 
     def scaled(self, liquidity_scale: float) -> ImpactCurve:
@@ -135,6 +135,28 @@ def calibrate_impact_curve(
             f"most book sides are shallower than the smallest size, {smallest_notional:g} quote units"
         )
     return ImpactCurve(grid[known], median[known])
+
+
+def liquidity_scales(candles: Mapping[str, pl.DataFrame], *, reference: str) -> dict[str, float]:
+    """How much notional each pair absorbs relative to `reference`, judged by what is traded in it.
+
+    The median over common candles of the ratio of traded notionals, to three significant digits. Use
+    candles of the training span only, so that no later market enters a cost.
+
+    Args:
+        candles: frames by pair with `open_time`, `close` (quote units) and `volume` (base units).
+        reference: the pair that the impact curve was measured on; its own scale is 1.
+    """
+    traded = {
+        name: frame.select("open_time", (pl.col("close") * pl.col("volume")).alias("notional"))
+        for name, frame in candles.items()
+    }
+    base = traded[reference].filter(pl.col("notional") > 0).rename({"notional": "base"})
+    ratios = {
+        name: frame.join(base, on="open_time").select((pl.col("notional") / pl.col("base")).median()).item()
+        for name, frame in traded.items()
+    }
+    return {name: float(f"{ratio:.3g}") for name, ratio in ratios.items()}
 
 
 def _sides(books: Iterable[pl.DataFrame]) -> Iterator[tuple[FloatArray, FloatArray, float]]:

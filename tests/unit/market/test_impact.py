@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from archetype_dagster.errors import MarketDataError
-from archetype_dagster.market.impact import ImpactCurve, calibrate_impact_curve
+from archetype_dagster.market.impact import ImpactCurve, calibrate_impact_curve, liquidity_scales
+from archetype_dagster.settings import Settings
 
 CURVE = ImpactCurve(np.array([100.0, 200.0, 400.0]), np.array([1.0, 3.0, 3.0]))
 
@@ -100,8 +101,26 @@ def test_calibration_without_depth_says_so():
 
 
 def test_shipped_curve_is_what_the_calibration_gives(shared_data):
-    paths = [shared_data / "book" / f"binance_{v}_btcusdt_1000levels_2026-02-16.parquet" for v in ("spot", "perp")]
-    curve = calibrate_impact_curve(map(pl.read_parquet, paths))
+    deep = pl.read_parquet(shared_data / "book" / "binance_spot_btcusdt_1000levels_2026-02-16.parquet")
+    curve = calibrate_impact_curve([deep])
     shipped = ImpactCurve.default()
     assert_allclose(shipped.notional, curve.notional, rtol=1e-5)
     assert_allclose(shipped.distance_bps, curve.distance_bps, rtol=1e-5)
+
+
+def test_liquidity_is_the_median_share_of_the_reference_pairs_traded_notional():
+    times = pl.Series("open_time", [1, 2, 3, 4])
+    btc = pl.DataFrame({"open_time": times, "close": [10.0] * 4, "volume": [1.0, 1.0, 1.0, 0.0]})
+    dot = pl.DataFrame({"open_time": times[:3], "close": [1.0] * 3, "volume": [1.0, 5.0, 2.0]})
+    assert liquidity_scales({"BTC": btc, "DOT": dot}, reference="BTC") == {"BTC": 1.0, "DOT": 0.2}
+
+
+def test_shipped_liquidity_scales_are_what_the_training_span_of_real_candles_gives(shared_data):
+    settings = Settings()
+    end = settings.splits.train_end.timestamp() * 1000
+    candles = {
+        name: pl.read_parquet(shared_data / "spot_5m" / f"{name}USDT.parquet").filter(pl.col("open_time") < end)
+        for name in settings.pairs
+    }
+    measured = liquidity_scales(candles, reference="BTC")
+    assert {name: pair.liquidity_scale for name, pair in settings.pairs.items()} == measured
