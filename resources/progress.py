@@ -16,7 +16,7 @@ from rich.progress import Progress as Bars
 
 from archetype_dagster.types import Progress
 
-_SHOWN_METRICS: Final = 3
+_SHOWN_METRICS: Final = 2
 
 
 class LogProgress:
