@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from archetype_dagster import settings as settings_module
+from archetype_dagster.jobs import Outcome
 from archetype_dagster.settings import Settings, load_settings
 from assets import execution
 from assets.stages import STAGES, stage_settings
 
+OTHER_CHOICES = {
+    "planner.trade_constraint": "round_trip",
+    "features.scale": "raw",
+    "codebook.decoding": "single_change",
+    "refinement.override": "hold",
+    "execution.execution_delay_bars": 1,
+    "execution.horizon_boundary": "settle",
+    "execution.depth_policy": "last_level",
+}
 # The three parts of a dataset are cut at once; only the part that is used reaches the content.
 CUT_WITH_THE_REST = {"splits.test_start", "splits.test_end", "splits.validation_start", "splits.validation_end"}
 
@@ -64,11 +73,27 @@ def _sections(settings: Settings, pair: str) -> Iterator[tuple[int, tuple[str, A
             waiting += [(f"{place}.{name}", getattr(section, name)) for name in type(section).model_fields]
 
 
-@pytest.mark.slow
-def test_every_setting_a_stage_reads_is_in_its_key(tmp_path: Path, run_tiny, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, run_tiny) -> tuple[Recorder, Outcome]:
+    """The tiny graph with every choice made differently than by default, recorded."""
     recorder = Recorder()
-    recorder.install(monkeypatch)
-    assert run_tiny(tmp_path / "result").success
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        recorder.install(monkeypatch)
+        outcome = run_tiny(tmp_path_factory.mktemp("recorded") / "result", changes=OTHER_CHOICES)
+    return recorder, outcome
+
+
+@pytest.mark.slow
+def test_every_check_passes_under_the_other_choices_too(recorded: tuple[Recorder, Outcome]):
+    _, outcome = recorded
+    assert outcome.failures == outcome.failed_checks == outcome.warnings == ()
+    assert set(outcome.materialised) == set(STAGES)
+    assert outcome.passed_checks == 7
+
+
+@pytest.mark.slow
+def test_every_setting_a_stage_reads_is_in_its_key(recorded: tuple[Recorder, Outcome]):
+    recorder, _ = recorded
     assert recorder.read.keys() == STAGES.keys() - {"leaderboard"}
     missing = {}
     for kind, read in recorder.read.items():
