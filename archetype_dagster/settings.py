@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -40,11 +40,16 @@ class _Section(BaseModel):
     """A frozen group of settings that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    _locations: ClassVar[set[str] | dict[str, set[str]]] = set()
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of the canonical JSON of this section: equal settings, equal hash."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """SHA-256 of the canonical JSON of this section: equal settings, equal hash.
+
+        Where source files lie does not count; what is in them is hashed with the artifacts.
+        """
+        values = self.model_dump(mode="json", exclude=self._locations)
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -93,6 +98,8 @@ class ModelledBookSettings(_Section):
 
 class MarketSettings(_Section):
     """Where bars come from."""
+
+    _locations: ClassVar[set[str] | dict[str, set[str]]] = {"path"}
 
     source: Literal["synthetic", "candles", "bars"] = Field(
         "synthetic", description="Embedded market, candle files, or a Parquet file in the bars schema."
@@ -269,6 +276,8 @@ def _default_pairs() -> dict[str, PairSettings]:
 
 class Settings(_Section):
     """The whole tree."""
+
+    _locations: ClassVar[set[str] | dict[str, set[str]]] = {"market": {"path"}}
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed from which every random stream is derived.")
     pairs: dict[str, PairSettings] = Field(default_factory=_default_pairs, description="Traded pairs by base asset.")

@@ -72,3 +72,6 @@ def test_the_hash_follows_the_content_only() -> None:
     changed = load_settings("smoke", {"refinement.beta_1": 0.3})
     assert changed.content_hash != smoke.content_hash
     assert changed.codebook.content_hash == smoke.codebook.content_hash
+    here, there = (load_settings("smoke", {"market.source": "bars", "market.path": path}) for path in ("a", "b"))
+    assert here.content_hash == there.content_hash != smoke.content_hash
+    assert here.market.content_hash == there.market.content_hash != smoke.market.content_hash

@@ -50,12 +50,12 @@ def test_saved_scaler_is_read_back_bit_for_bit(tmp_path):
 def test_a_damaged_file_is_refused(tmp_path, text):
     path = tmp_path / "scaler.json"
     path.write_text(text)
-    with pytest.raises(ArtifactError, match=r"scaler\.json is missing or not a feature scaler"):
+    with pytest.raises(ArtifactError, match=r"scaler\.json is (truncated|not a feature scaler)"):
         FeatureScaler.load(path)
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="missing"):
+    with pytest.raises(ArtifactError, match="does not exist"):
         FeatureScaler.load(tmp_path / "scaler.json")
 
 
