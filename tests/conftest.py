@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Workers share the cores; read once, when torch loads, and inherited by every process a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
