@@ -5,7 +5,7 @@ Checking a table against the rules is `validation`'s work; where bars come from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -38,13 +38,13 @@ def book_columns(levels: int) -> list[str]:
     return [f"{side}{level}_{field}" for level in range(1, levels + 1) for side in ("bid", "ask") for field in _FIELDS]
 
 
-def num_book_levels(bars: pl.DataFrame) -> int:
-    """Number of levels N whose four columns are all there, counted from the touch.
+def num_book_levels(bars: pl.DataFrame | Mapping[str, object]) -> int:
+    """Number of levels N of a table, or of one row by column name, whose four columns are all there.
 
     Raises:
         MarketDataError: fewer than five levels.
     """
-    columns = set(bars.columns)
+    columns = set(bars.columns if isinstance(bars, pl.DataFrame) else bars)
     levels = 0
     while columns.issuperset(f"{side}{levels + 1}_{field}" for side in ("bid", "ask") for field in _FIELDS):
         levels += 1

@@ -37,13 +37,12 @@ TRENDED: Final = (
 RETURNED: Final = ("bid1_price", "bid2_price", "ask1_price", "ask2_price", "wap_1")
 _DIVIDED_BY_MID: Final = ("wap_1", "wap_2", "wap_balance", "buy_spread", "sell_spread", "sell_vwap", "buy_vwap")
 
-_BID_SHARES: Final = tuple(f"bid{level}_size_n" for level in range(1, BOOK_LEVELS + 1))
-_ASK_SHARES: Final = tuple(f"ask{level}_size_n" for level in range(1, BOOK_LEVELS + 1))
+_SHARES: Final = tuple(f"{side}{level}_size_n" for level in range(1, BOOK_LEVELS + 1) for side in ("bid", "ask"))
 
 FEATURE_FORMULAS: Final[dict[str, str]] = {
     "volume": "traded volume [base units]",
-    **{name: f"{name[:-2]} / sum of bid sizes, 0 if that is 0 [share]" for name in _BID_SHARES},
-    **{name: f"{name[:-2]} / sum of ask sizes, 0 if that is 0 [share]" for name in _ASK_SHARES},
+    **{f"bid{i}_size_n": f"bid{i}_size / sum of bid sizes, 0 if that is 0 [share]" for i in range(1, BOOK_LEVELS + 1)},
+    **{f"ask{i}_size_n": f"ask{i}_size / sum of ask sizes, 0 if that is 0 [share]" for i in range(1, BOOK_LEVELS + 1)},
     "wap_1": "(bid_1 ask1_size + ask_1 bid1_size) / (bid1_size + ask1_size), mean of both if that is 0 [quote; / mid]",
     "wap_2": "as wap_1 on the second level [quote; / mid]",
     "wap_balance": "wap_1 - wap_2 [quote; / mid]",
@@ -92,34 +91,36 @@ def bar_quantities(books: OrderBooks, mid: FloatArray, candles: Candles) -> dict
         mid: float64 (T,), mark prices.
         candles: T candles with positive prices.
     """
-    bids, asks = (np.where(side.empty, mid, side.prices[:, :BOOK_LEVELS].T) for side in books)
-    bid_sizes, ask_sizes = (side.sizes[:, :BOOK_LEVELS].T for side in books)
-    bid_depth, buy_vwap = _depth_and_vwap(bids, bid_sizes)
-    ask_depth, sell_vwap = _depth_and_vwap(asks, ask_sizes)
-    wap_1, wap_2 = _ratio(
-        bids[:2] * ask_sizes[:2] + asks[:2] * bid_sizes[:2],
-        bid_sizes[:2] + ask_sizes[:2],
-        otherwise=0.5 * (bids[:2] + asks[:2]),
-    )
+    prices = np.stack([np.where(side.empty, mid, side.prices[:, :BOOK_LEVELS].T) for side in books], axis=1)
+    sizes = np.stack([side.sizes[:, :BOOK_LEVELS].T for side in books], axis=1)
+    depth, notional = np.zeros(prices.shape[1:]), np.zeros(prices.shape[1:])
+    for price, size in zip(prices, sizes, strict=True):
+        depth += size
+        notional += price * size
+    buy_vwap, sell_vwap = _ratio(notional, depth, otherwise=prices[0])
+    shares = _ratio(sizes, depth).reshape(2 * BOOK_LEVELS, -1)
+    opposite = prices[:2] * sizes[:2, ::-1]
+    wap_1, wap_2 = _ratio(opposite.sum(axis=1), sizes[:2].sum(axis=1), otherwise=prices[:2].mean(axis=1))
+    (best_bid, best_ask), (bid_depth, ask_depth) = prices[0], depth
+    spreads = np.abs(prices[0] - prices[-1])
     return {
         "volume": candles.volume,
-        **dict(zip(_BID_SHARES, _ratio(bid_sizes, bid_depth), strict=True)),
-        **dict(zip(_ASK_SHARES, _ratio(ask_sizes, ask_depth), strict=True)),
+        **dict(zip(_SHARES, shares, strict=True)),
         "wap_1": wap_1,
         "wap_2": wap_2,
         "wap_balance": wap_1 - wap_2,
-        "buy_spread": np.abs(bids[0] - bids[-1]),
-        "sell_spread": np.abs(asks[0] - asks[-1]),
+        "buy_spread": spreads[0],
+        "sell_spread": spreads[1],
         "buy_volume": bid_depth,
         "sell_volume": ask_depth,
         "volume_imbalance": _ratio(bid_depth - ask_depth, bid_depth + ask_depth),
-        "price_spread": 2 * (asks[0] - bids[0]) / (asks[0] + bids[0]),
+        "price_spread": 2 * (best_ask - best_bid) / (best_ask + best_bid),
         "sell_vwap": sell_vwap,
         "buy_vwap": buy_vwap,
-        "bid1_price": bids[0],
-        "bid2_price": bids[1],
-        "ask1_price": asks[0],
-        "ask2_price": asks[1],
+        "bid1_price": best_bid,
+        "bid2_price": prices[1, 0],
+        "ask1_price": best_ask,
+        "ask2_price": prices[1, 1],
         **_candle_shape(candles),
     }
 
@@ -131,7 +132,7 @@ def trend(values: FloatArray, residue: float | FloatArray) -> FloatArray:
 
     Args:
         values: float64 (..., T).
-        residue: eps of each result, broadcast against it (see `trend_residue`).
+        residue: eps of each result, broadcast against it (see `trend_residues`).
     """
     if values.shape[-1] < WARMUP_BARS:
         return np.empty((*values.shape[:-1], 0))
@@ -140,9 +141,11 @@ def trend(values: FloatArray, residue: float | FloatArray) -> FloatArray:
     return deviation
 
 
-def trend_residue(name: str, mid: FloatArray) -> FloatArray:
-    """eps of a trend, (T,): 1e-12 of the mid for prices and 1e-12 for volume, so float residue is no movement."""
-    return np.full_like(mid, _TREND_RESIDUE) if name == "volume" else _TREND_RESIDUE * mid
+def trend_residues(mid: FloatArray) -> FloatArray:
+    """eps of each trend of `TRENDED`, (9, T): 1e-12 of the mid for prices, 1e-12 for volume; residue is no movement."""
+    residues = np.tile(_TREND_RESIDUE * mid, (len(TRENDED), 1))
+    residues[TRENDED.index("volume")] = _TREND_RESIDUE
+    return residues
 
 
 def feature_values(
@@ -166,14 +169,6 @@ def feature_values(
     returns = {f"log_return_{name}": np.log(now[name] / before[name]) for name in RETURNED}
     values = {**now, **divided, **returns, **{f"{name}_trend_60": trends[name] for name in TRENDED}}
     return [values[name] for name in FEATURE_NAMES]
-
-
-def _depth_and_vwap(prices: FloatArray, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    depth, notional = np.zeros(prices.shape[1]), np.zeros(prices.shape[1])
-    for price, size in zip(prices, sizes, strict=True):
-        depth += size
-        notional += price * size
-    return depth, _ratio(notional, depth, otherwise=prices[0])
 
 
 def _candle_shape(candles: Candles) -> dict[str, FloatArray]:

@@ -21,7 +21,7 @@ from archetype_dagster.market.feature_formulas import (
     bar_quantities,
     feature_values,
     trend,
-    trend_residue,
+    trend_residues,
 )
 from archetype_dagster.market.order_books import number_column, order_books
 from archetype_dagster.settings import FeatureScale
@@ -53,13 +53,12 @@ def compute_features(bars: pl.DataFrame, *, scale: FeatureScale = "relative") ->
         raise ValueError(f"scale must be 'relative' or 'raw', got scale={scale!r}")
     rows = feature_rows(bars)
     books = order_books(bars, levels=BOOK_LEVELS)
-    prices = (number_column(bars, name, positive=True) for name in ("open", "high", "low", "close"))
-    candles = Candles(*prices, volume=number_column(bars, "volume"))
+    candles = Candles(*(number_column(bars, name, positive=name != "volume") for name in Candles._fields))
     mid = mark_of_books(books, candles.close)
     quantities = bar_quantities(books, mid, candles)
     windows = rows - (WARMUP_BARS - 1)
-    residues = {name: trend_residue(name, mid[WARMUP_BARS - 1 :]) for name in TRENDED}
-    trends = {name: trend(quantities[name], residue)[windows] for name, residue in residues.items()}
+    residues = zip(TRENDED, trend_residues(mid[WARMUP_BARS - 1 :]), strict=True)
+    trends = {name: trend(quantities[name], residue)[windows] for name, residue in residues}
     before = {name: quantities[name][rows - 1] for name in RETURNED}
     now = {name: values[rows] for name, values in quantities.items()}
     features = feature_values(now, before, trends, mid[rows], scale=scale)
