@@ -29,6 +29,21 @@ FeatureScale = Literal["relative", "raw"]
 DecoderKind = Literal["lstm", "bilstm"]
 Decoding = Literal["argmax", "single_change"]
 HorizonBoundary = Literal["carry", "settle"]
+VendorSource = Literal[
+    "tardis-book-snapshot",
+    "tardis-incremental-book",
+    "tardis-trades",
+    "binance-klines",
+    "binance-agg-trades",
+    "binance-trades",
+    "binance-book-depth",
+    "binance-depth",
+    "binance-capture",
+    "book-table",
+    "candles",
+    "reference-feather",
+]
+MarketSource = Literal["synthetic", "bars"] | VendorSource
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -91,15 +106,74 @@ class ModelledBookSettings(_Section):
     window_bars: PositiveInt = Field(60, description="Past bars that set the typical volume and volatility.")
 
 
+class IngestionSettings(_Section):
+    """What becomes of each fault of raw market data; every one is counted in the bars' report.
+
+    `refuse` ends the ingestion with the first fault; `drop` of a bar leaves a gap.
+    """
+
+    malformed_book: Literal["skip", "refuse"] = Field(
+        "skip",
+        description="Snapshot with an impossible price or size, a hole or levels out of order: as if it never came.",
+    )
+    malformed_trade: Literal["skip", "refuse"] = Field(
+        "skip", description="Trade with an impossible price or size: as if it never came."
+    )
+    malformed_candle: Literal["skip", "refuse"] = Field(
+        "skip", description="Candle with impossible prices or volumes: missing, and with it its bar."
+    )
+    repeated_record: Literal["drop", "refuse"] = Field(
+        "drop",
+        description="Record that came before: of books of one time the last counts, of trades of one number the "
+        "first; equal candles count once, and differing ones of one time not at all.",
+    )
+    incomplete_bar: Literal["drop", "refuse"] = Field(
+        "drop", description="Bar of which a candle is missing, or at which the recording begins or ends."
+    )
+    quiet_bar: Literal["book_mid", "drop"] = Field(
+        "book_mid", description="Bar with books and no trade: prices are the mids seen in it and its volume is zero."
+    )
+    books_only: Literal["refuse", "book_mid"] = Field(
+        "refuse", description="Source without trades and candles: every bar is then a quiet one."
+    )
+    missing_book: Literal["drop", "refuse"] = Field("drop", description="Bar before whose end no book was ever seen.")
+    stale_book: Literal["drop", "keep"] = Field("drop", description="Bar whose last book is too old at its end.")
+    stale_seconds: PositiveFloat = Field(
+        60.0,
+        description="Age from which a book is too old; a recording of trades covers a bar if it begins and ends at "
+        "most this far, and a tenth of the bar, inside it.",
+    )
+    locked_book: Literal["widen", "drop"] = Field("widen", description="Bar with bid1 = ask1; see apply_book_policies.")
+    crossed_book: Literal["widen", "drop"] = Field("widen", description="Bar with bid1 > ask1.")
+    one_sided_book: Literal["keep", "drop"] = Field(
+        "keep", description="Bar with an empty side of the book, which cannot be traded."
+    )
+    zero_size: Literal["keep", "drop"] = Field("keep", description="Bar with a price of which nothing is offered.")
+    one_sided_trades: Literal["unknown", "keep"] = Field(
+        "unknown", description="Bar all of whose volume one side took: takers were not recorded, or really one-sided."
+    )
+    price_outlier: Literal["keep", "drop"] = Field(
+        "keep", description="Bar with a price further from the close before it than outlier_fraction."
+    )
+    outlier_fraction: PositiveFloat = Field(0.25, description="Distance that makes a price an outlier, as a fraction.")
+
+
 class MarketSettings(_Section):
     """Where bars come from."""
 
-    source: Literal["synthetic", "candles", "bars"] = Field(
-        "synthetic", description="Embedded market, candle files, or a Parquet file in the bars schema."
+    source: MarketSource = Field(
+        "synthetic", description="Embedded market, a Parquet file in the bars schema, or a vendor's format."
     )
-    path: Path | None = Field(None, description="File or folder of the source; unused by the embedded market.")
+    path: Path | None = Field(None, description="File, folder or glob of the source; unused by the embedded market.")
+    prices_source: VendorSource | None = Field(
+        None, description="Format of the trades or candles that go with a source of books only."
+    )
+    prices_path: Path | None = Field(None, description="File, folder or glob of the prices' source.")
     bar_minutes: PositiveInt = Field(10, description="Length of a bar in minutes.")
-    book_levels: Annotated[int, Field(ge=5)] = Field(25, description="Levels of the embedded market's book.")
+    book_levels: Annotated[int, Field(ge=5)] = Field(
+        25, description="Levels of the embedded market's book, and the most that are kept of a source's."
+    )
+    ingestion: IngestionSettings = Field(IngestionSettings(), description="Faults of vendors' data.")
     synthetic: SyntheticMarketSettings = Field(SyntheticMarketSettings(), description="The embedded market.")
     modelled_book: ModelledBookSettings = Field(ModelledBookSettings(), description="The modelled book.")
 
@@ -107,6 +181,10 @@ class MarketSettings(_Section):
     def _path_where_needed(self) -> Self:
         if self.source != "synthetic" and self.path is None:
             raise ValueError(f"market.source {self.source!r} needs market.path")
+        if (self.prices_source is None) != (self.prices_path is None):
+            raise ValueError("market.prices_source and market.prices_path go together")
+        if self.prices_source is not None and self.source in {"synthetic", "bars"}:
+            raise ValueError(f"market.source {self.source!r} takes no market.prices_source")
         return self
 
     @property
