@@ -19,6 +19,7 @@ from rich.markup import escape
 
 from archetype_dagster import cli_options as options
 from archetype_dagster.errors import ArchetypeError, SettingsError
+from archetype_dagster.fetch_cli import app as fetch_app
 
 if TYPE_CHECKING:
     from resources.storage import ArtifactStore
@@ -33,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(fetch_app, name="fetch")
 
 
 @app.command()

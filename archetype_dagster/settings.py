@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -340,6 +341,35 @@ class EvaluationSettings(_Section):
     )
 
 
+class FetchSettings(_Section):
+    """Downloads from public archives."""
+
+    binance_url: str = Field("https://data.binance.vision", description="Root of the Binance archive or of a mirror.")
+    tardis_url: str = Field("https://datasets.tardis.dev/v1", description="Root of the Tardis archive or of a mirror.")
+    connections: Annotated[int, Field(gt=0, le=32)] = Field(4, description="Files fetched at a time.")
+    attempts: PositiveInt = Field(6, description="Tries of one request before its file counts as failed.")
+    backoff_seconds: PositiveFloat = Field(
+        1.0, description="Wait before the second try; doubles with each further one."
+    )
+    max_wait_seconds: PositiveFloat = Field(
+        120.0, description="Longest wait between two tries; a server that asks for more fails the file."
+    )
+    timeout_seconds: PositiveFloat = Field(30.0, description="Silence after which a connection counts as timed out.")
+    checksum: Literal["required", "if_published"] = Field(
+        "required", description="Refuse a file whose archive publishes no checksum, or take what unpacks without error."
+    )
+
+    @field_validator("binance_url", "tardis_url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("must be an http or https URL without credentials")
+        if parts.query or parts.fragment:
+            raise ValueError("must be a URL without query and fragment")
+        return value.rstrip("/")
+
+
 def _default_pairs() -> dict[str, PairSettings]:
     raw = yaml.safe_load(config_text("pairs.yaml"))
     return {name: PairSettings.model_validate(spec) for name, spec in raw.items()}
@@ -359,6 +389,7 @@ class Settings(_Section):
     selection: SelectionSettings = Field(SelectionSettings(), description="Phase II.")
     refinement: RefinementSettings = Field(RefinementSettings(), description="Phase III.")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="Report.")
+    fetch: FetchSettings = Field(FetchSettings(), description="Downloads.")
 
     @model_validator(mode="after")
     def _hindsight_decoding(self) -> Self:
