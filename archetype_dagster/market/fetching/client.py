@@ -9,12 +9,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
-from threading import Event, Lock
-from typing import Final, TypeVar
+from threading import Lock
+from typing import Final
 from urllib.parse import urlsplit
 
 import requests
@@ -23,9 +21,8 @@ from requests.adapters import HTTPAdapter
 
 from archetype_dagster.errors import FetchError
 from archetype_dagster.market.fetching.keys import ArchiveKey
+from archetype_dagster.market.fetching.retries import FileFailed, Retries, TransientFault, retry_after
 from archetype_dagster.settings import FetchSettings
-
-T = TypeVar("T")
 
 _CHUNK_BYTES: Final = 1 << 18
 _MOST_TEXT_BYTES: Final = 4096
@@ -35,28 +32,13 @@ class FileMissing(Exception):
     """The archive has no such file (404)."""
 
 
-class FileFailed(Exception):
-    """A final fault of this file; others may still be fetched."""
-
-
-class Interrupted(Exception):
-    """The run was stopped; what has arrived is kept for the next one."""
-
-
-class _TransientFault(Exception):
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
-        self.retry_after = retry_after
-        super().__init__(reason)
-
-
 class ArchiveClient:
     """A bounded pool of connections to an archive, shared by the threads of a run.
 
     Args:
-        settings: attempts, waits, time-out and number of connections.
+        settings: time-out and number of connections.
         key: the archive's key; read from the environment for each request.
-        sleep: waits that many seconds; by default on an event that `interrupt` sets.
-        jitter: a fraction in [0, 1) that spreads the waits of many clients; not seeded, for that reason.
+        retries: how often and after which wait.
         received: told the size of every chunk as it arrives.
     """
 
@@ -64,18 +46,14 @@ class ArchiveClient:
         self,
         settings: FetchSettings,
         key: ArchiveKey,
-        *,
-        sleep: Callable[[float], object] | None,
-        jitter: Callable[[], float],
+        retries: Retries,
         received: Callable[[int], None],
     ) -> None:
-        self._settings = settings
+        self._timeout = settings.timeout_seconds
         self._key = key
-        self._stop = Event()
-        self._sleep = sleep or self._stop.wait
+        self._retries = retries
         self._open: set[requests.Response] = set()
         self._lock = Lock()
-        self._jitter = jitter
         self._received = received
         self._session = requests.Session()
         self._session.headers["User-Agent"] = "archetype-dagster"
@@ -89,7 +67,7 @@ class ArchiveClient:
 
     def interrupt(self) -> None:
         """End every request of any thread with `Interrupted`: those that wait or read at once, others when answered."""
-        self._stop.set()
+        self._retries.interrupt()
         with self._lock:
             for response in self._open:
                 # One that was read to its end in this moment has no connection left to shut.
@@ -108,7 +86,7 @@ class ArchiveClient:
                         break
                 return text[:_MOST_TEXT_BYTES]
 
-        return self._with_retries(attempt)
+        return self._retries.run(attempt)
 
     def check_exists(self, url: str) -> None:
         """Ask for a file without reading it; errors as in `download`."""
@@ -117,7 +95,7 @@ class ArchiveClient:
             with self._response(url, {}):
                 pass
 
-        self._with_retries(attempt)
+        self._retries.run(attempt)
 
     def download(self, url: str, part: Path) -> None:
         """Fetch a file's bytes as they are stored, from the end of `part` on where that exists.
@@ -132,7 +110,7 @@ class ArchiveClient:
             FetchError: the archive cannot be reached, or `part` cannot be written.
             Interrupted: `interrupt` was called.
         """
-        self._with_retries(lambda: self._append(url, part))
+        self._retries.run(lambda: self._append(url, part))
 
     def _append(self, url: str, part: Path) -> None:
         have = part.stat().st_size if part.exists() else 0
@@ -145,7 +123,7 @@ class ArchiveClient:
             if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 if span != f"bytes */{have}":
                     part.unlink()
-                    raise _TransientFault("the partial file was longer than the archive's")
+                    raise TransientFault("the partial file was longer than the archive's")
                 return
             if response.status_code == HTTPStatus.PARTIAL_CONTENT and not span.startswith(f"bytes {have}-"):
                 raise FileFailed(f"asked for the bytes from {have} on, got {span or 'no Content-Range'}")
@@ -156,35 +134,34 @@ class ArchiveClient:
                     stream.write(chunk)
                     stream.flush()
                     self._received(len(chunk))
-                    self._check_stop()
+                    self._retries.check()
                 os.fsync(stream.fileno())
 
     @contextmanager
     def _response(self, url: str, headers: dict[str, str]) -> Iterator[requests.Response]:
-        self._check_stop()
         host = urlsplit(url).netloc
         try:
             with self._session.get(
-                url, headers=headers, auth=self._key, stream=True, timeout=self._settings.timeout_seconds
+                url, headers=headers, auth=self._key, stream=True, timeout=self._timeout
             ) as response:
                 self._judge(response)
                 with self._lock:
                     self._open.add(response)
                 try:
                     # It may have been opened just after an interruption.
-                    self._check_stop()
+                    self._retries.check()
                     yield response
                 finally:
                     with self._lock:
                         self._open.discard(response)
         except (requests.Timeout, urllib3.exceptions.TimeoutError):
-            raise _TransientFault(f"{host} was silent for {self._settings.timeout_seconds:g} s") from None
+            raise TransientFault(f"{host} was silent for {self._timeout:g} s") from None
         except urllib3.exceptions.ProtocolError as error:
-            raise _TransientFault(f"the body ended early ({error.args[0]})") from error
+            raise TransientFault(f"the body ended early ({error.args[0]})") from error
         except requests.ConnectionError as error:
             # Requests wraps both a connection that broke and one that never came about.
             if error.args and isinstance(error.args[0], urllib3.exceptions.ProtocolError):
-                raise _TransientFault(f"{host} broke the connection off") from error
+                raise TransientFault(f"{host} broke the connection off") from error
             raise FetchError(f"cannot reach {host}: {self._key.redact(_root(error))}") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
             raise FetchError(f"cannot talk to {host}: {self._key.redact(_root(error))}") from error
@@ -196,39 +173,13 @@ class ArchiveClient:
         if status == HTTPStatus.NOT_FOUND:
             raise FileMissing
         if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _TransientFault(f"the archive answered {status}", _retry_after(response))
+            raise TransientFault(f"the archive answered {status}", retry_after(response))
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and self._key.variable:
             problem = "was not accepted for it" if self._key.given else "is not set"
             raise FileFailed(f"access refused ({status}): {self._key.variable} {problem}")
         body = next(response.raw.stream(_MOST_TEXT_BYTES, decode_content=True), b"")
         text = re.sub(r"[^\x20-\x7e]+", " ", self._key.redact(body.decode(errors="replace"))).strip()
         raise FileFailed(f"the archive answered {status}{': ' if text else ''}{text[:200]}")
-
-    def _with_retries(self, attempt: Callable[[], T]) -> T:
-        number = 1
-        while True:
-            try:
-                return attempt()
-            except _TransientFault as fault:
-                if number == self._settings.attempts:
-                    raise FileFailed(f"{fault}; gave up after {number} attempts") from fault
-                self._wait(number, fault)
-            number += 1
-
-    def _wait(self, number: int, fault: _TransientFault) -> None:
-        limit, first = self._settings.max_wait_seconds, self._settings.backoff_seconds
-        if fault.retry_after is None:
-            seconds = min(limit, first * 2.0 ** (number - 1)) * (1 + self._jitter()) / 2
-        elif fault.retry_after > limit:
-            raise FileFailed(f"{fault} and asks for {fault.retry_after:g} s, fetch.max_wait_seconds is {limit:g}")
-        else:
-            seconds = fault.retry_after + first * self._jitter()
-        self._sleep(seconds)
-        self._check_stop()
-
-    def _check_stop(self) -> None:
-        if self._stop.is_set():
-            raise Interrupted
 
 
 @contextmanager
@@ -238,19 +189,6 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FetchError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _retry_after(response: requests.Response) -> float | None:
-    """Seconds a server asks to wait, from its number or its date; None where it says nothing readable."""
-    text = response.headers.get("Retry-After", "").strip()
-    if text.isdecimal():
-        return float(text)
-    try:
-        until = parsedate_to_datetime(text)
-        now = parsedate_to_datetime(response.headers["Date"]) if "Date" in response.headers else datetime.now(UTC)
-        return max(0.0, (until - now).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 def _root(error: BaseException) -> str:

@@ -17,9 +17,10 @@ from filelock import FileLock, Timeout
 
 from archetype_dagster.artifacts import write_bytes_atomically
 from archetype_dagster.errors import FetchError
-from archetype_dagster.market.fetching.client import ArchiveClient, FileFailed, FileMissing, writing
+from archetype_dagster.market.fetching.client import ArchiveClient, FileMissing, writing
 from archetype_dagster.market.fetching.keys import ArchiveKey
 from archetype_dagster.market.fetching.layouts import RemoteFile
+from archetype_dagster.market.fetching.retries import FileFailed, Retries
 from archetype_dagster.market.fetching.verification import file_fault, parse_checksum
 from archetype_dagster.settings import FetchSettings
 from archetype_dagster.types import NoProgress, Progress
@@ -135,7 +136,7 @@ class _Run:
         self._settings = settings
         self._lock = Lock()
         self._bytes = 0
-        self.client = ArchiveClient(settings, key, sleep=sleep, jitter=jitter, received=self._count_bytes)
+        self.client = ArchiveClient(settings, key, Retries(settings, sleep, jitter), self._count_bytes)
 
     def fetch(self, files: Sequence[RemoteFile], progress: Progress) -> FetchReport:
         progress.start("files", len(files))
