@@ -14,7 +14,7 @@ from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.sources import bars_with_report, source_files
 from archetype_dagster.market.validation import BarsReport
 from archetype_dagster.settings import Settings
-from archetype_dagster.types import JsonDict
+from archetype_dagster.types import FloatArray, JsonDict
 from assets.execution import StageRun, run_stage, stage_asset
 from assets.inputs import BARS_FILE, bars_of, table_of
 from assets.metadata import Metadata, facts_table, picture, table
@@ -64,7 +64,7 @@ def _source_files(settings: Settings, pair: str) -> dict[str, str]:
 
 
 def _describe_bars(artifact: Artifact) -> Metadata:
-    from archetype_dagster.reporting.plots import price_history
+    from archetype_dagster.reporting.plots import bars_quality, price_history
 
     bars = bars_of(artifact)
     report: JsonDict = read_json(artifact.path(REPORT_FILE))
@@ -78,16 +78,33 @@ def _describe_bars(artifact: Artifact) -> Metadata:
         "quality": facts_table(report),
         "gaps": table(gaps),
         **_describe_ingestion(ingestion),
+        "quality_picture": picture(
+            bars_quality(stamps, _spread_bps(bars), _found(report, ingestion), bar_minutes=report["bar_minutes"]),
+            "quality",
+        ),
         "price": picture(price_history(stamps, close, title=f"{artifact.manifest.pair} close"), "close"),
     }
+
+
+def _spread_bps(bars: pl.DataFrame) -> FloatArray:
+    bid, ask = pl.col("bid1_price"), pl.col("ask1_price")
+    spread: FloatArray = bars.select(2e4 * (ask - bid) / (ask + bid)).to_series().to_numpy()
+    return spread
+
+
+def _found(report: JsonDict, ingestion: JsonDict | None) -> dict[str, int]:
+    """Faults by name and unit: of the raw records where there were some, else of the bars."""
+    if ingestion is not None:
+        return {f"{row['fault'].replace('_', ' ')} ({row['unit']})": row["count"] for row in ingestion["faults"]}
+    return {name.removesuffix("_rows").replace("_", " "): report[name] for name in report if name.endswith("_rows")}
 
 
 def _describe_ingestion(report: JsonDict | None) -> Metadata:
     if report is None:
         return {}
-    faults = report.pop("faults")
+    faults = report["faults"]
     return {
-        "records": facts_table(report),
+        "records": facts_table({name: value for name, value in report.items() if name != "faults"}),
         "faults": table(faults),
         "faulty": sum(row["count"] for row in faults if row["policy"] is not None),
     }
