@@ -45,7 +45,7 @@ class Layout:
             MarketDataError: the file is empty, a column is missing, or there is no header row and the
                 number of columns is none of the known ones.
         """
-        first = file.head().split(b"\n", 1)[0].removeprefix(b"\xef\xbb\xbf").strip()
+        first = _lines_of(file.head()).split(b"\n", 1)[0].strip()
         if not first:
             raise MarketDataError("file is empty", file=file.label)
         cells = [cell.strip().strip('"') for cell in first.decode("utf-8", "replace").split(",")]
@@ -99,7 +99,8 @@ def naming(file: str, first_row: int = 0) -> Iterator[None]:
 
 
 def read_blocks(file: DataFile, layout: Layout) -> Iterator[RowBlock]:
-    """A file's rows block by block, with the columns and types of `layout.columns`; empty cells are null.
+    """A file's rows block by block, with the columns and types of `layout.columns`; empty cells are null, blank
+    lines are not counted.
 
     Raises:
         MarketDataError: as `Layout.names`, or a row with too few or too many cells or a cell that is no
@@ -108,9 +109,10 @@ def read_blocks(file: DataFile, layout: Layout) -> Iterator[RowBlock]:
     names, has_header = layout.names(file)
     first_row = 0
     for text in file.blocks():
-        block = text.split(b"\n", 1)[1] if has_header and b"\n" in text else b"" if has_header else text
-        has_header = False
-        block = block.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
+        block = _lines_of(text)
+        if has_header and block:
+            block = block.partition(b"\n")[2]
+            has_header = False
         if not block:
             continue
         with naming(file.label, first_row):
@@ -122,12 +124,11 @@ def read_blocks(file: DataFile, layout: Layout) -> Iterator[RowBlock]:
 def first_time(file: DataFile, layout: Layout) -> int | None:
     """Microseconds since 1970 of a file's first row, None where it has no rows; see `read_blocks` for errors."""
     names, has_header = layout.names(file)
-    lines = file.head().split(b"\n", 2)[has_header : has_header + 1]
-    line = lines[0].removeprefix(b"\xef\xbb\xbf").strip() if lines else b""
-    if not line:
+    lines = _lines_of(file.head()).split(b"\n", 2)[has_header : has_header + 1]
+    if not lines:
         return None
     with naming(file.label):
-        return int(clock_times(_parse(line, names, layout)[layout.clock]).dt.epoch("us")[0])
+        return int(clock_times(_parse(lines[0], names, layout)[layout.clock]).dt.epoch("us")[0])
 
 
 def clock_times(values: pl.Series) -> pl.Series:
@@ -149,25 +150,31 @@ def clock_times(values: pl.Series) -> pl.Series:
 
 
 def _parse(block: bytes, names: Sequence[str], layout: Layout) -> pl.DataFrame:
-    _check_cells(block, len(names))
-    wanted = [index for index, name in enumerate(names) if name in layout.columns]
+    if block.count(b",") != (block.count(b"\n") + 1) * (len(names) - 1):
+        _raise_first_width(block, len(names))
     schema = {
-        name if index in wanted else _UNNAMED.format(index): layout.columns.get(name, pl.String())
+        name if name in layout.columns else _UNNAMED.format(index): layout.columns.get(name, pl.String())
         for index, name in enumerate(names)
     }
-    chosen = [names[index] for index in wanted]
     try:
-        return pl.read_csv(block, has_header=False, quote_char=None, schema=schema, columns=wanted).select(chosen)
+        # Read whole: told to skip columns, the reader does not see that a row is too long.
+        return pl.read_csv(block, has_header=False, quote_char=None, schema=schema).select(layout.columns.keys())
     except pl.exceptions.PolarsError as error:
+        _raise_first_width(block, len(names))
         texts = pl.read_csv(block, has_header=False, quote_char=None, schema=dict.fromkeys(schema, pl.String()))
         _raise_first_cell(texts, layout)
         raise MarketDataError(f"not {layout.what} ({error})") from error
 
 
-def _check_cells(block: bytes, width: int) -> None:
-    lines = block.count(b"\n") + 1
-    if block.count(b",") == lines * (width - 1):
-        return
+def _lines_of(text: bytes) -> bytes:
+    """The text without a byte order mark and blank lines; no line end after the last line."""
+    block = text.removeprefix(b"\xef\xbb\xbf").strip(b"\r\n")
+    if b"\n\n" in block or b"\n\r\n" in block:
+        return b"\n".join(line for line in block.split(b"\n") if line.strip())
+    return block
+
+
+def _raise_first_width(block: bytes, width: int) -> None:
     for row, line in enumerate(block.split(b"\n")):
         if line.count(b",") != width - 1:
             raise MarketDataError(f"a row must have {width} cells, got {line.count(b',') + 1}", row=row)
