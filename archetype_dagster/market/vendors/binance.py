@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -120,8 +119,10 @@ BINANCE_AGG_TRADES: Final = BinanceTrades(
 
 def _candles(rows: pl.DataFrame) -> pl.DataFrame:
     opens, closes = clock_times(rows["open_time"]), clock_times(rows["close_time"])
-    # The file's close is the last millisecond or microsecond inside the candle; the end is on a full second.
-    candles = rows.with_columns(opens, (closes + timedelta(milliseconds=1)).dt.truncate("1s"))
+    # The file's close is the last millisecond or microsecond inside the candle.
+    in_milliseconds = closes.dt.epoch("us") == rows["close_time"] * 1000
+    unit = pl.when(in_milliseconds).then(pl.duration(milliseconds=1)).otherwise(pl.duration(microseconds=1))
+    candles = rows.with_columns(opens, closes).with_columns(pl.col("close_time") + unit)
     raise_first(
         candles, pl.col("close_time") <= pl.col("open_time"), "close_time", "a candle must close after it opens"
     )
