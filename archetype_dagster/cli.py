@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from archetype_dagster import cli_options as options
+from archetype_dagster.calibrate_cli import app as calibrate_app
 from archetype_dagster.errors import ArchetypeError, SettingsError
 from archetype_dagster.fetch_cli import app as fetch_app
 from archetype_dagster.ingest_cli import IngestCommand, ingest
@@ -34,6 +35,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(fetch_app, name="fetch")
 
 
