@@ -121,7 +121,7 @@ class IngestionSettings(_Section):
         "skip", description="Trade with an impossible price or size: as if it never came."
     )
     malformed_candle: Literal["skip", "refuse"] = Field(
-        "skip", description="Candle with impossible prices or volumes: missing, and with it its bar."
+        "skip", description="Candle with impossible prices or volumes or closed early: missing, and with it its bar."
     )
     repeated_record: Literal["drop", "refuse"] = Field(
         "drop",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import polars as pl
@@ -106,7 +107,9 @@ def prices_from_candles(candles: pl.LazyFrame, *, bar_minutes: int, policies: In
     if read["open_time"].null_count() or read["close_time"].null_count():
         raise MarketDataError("candles must have a time, got null", field="open_time")
     read = read.sort("open_time", maintain_order=True)
-    malformed = read.select(malformed_candle()).to_series()
+    length = _candle_length(read, bar_minutes)
+    cut_short = pl.col("close_time") - pl.col("open_time") < length
+    malformed = read.select(malformed_candle() | cut_short).to_series()
     good = read.filter(~malformed)
     distinct = good.unique(maintain_order=True)
     usable = distinct.filter(pl.col("open_time").is_unique())
@@ -114,7 +117,7 @@ def prices_from_candles(candles: pl.LazyFrame, *, bar_minutes: int, policies: In
         raise MarketDataError(
             f"at least one candle is needed, got {read.height}, of which {int(malformed.sum())} are malformed"
         )
-    _check_lengths(usable)
+    _check_lengths(usable, length)
     bars = bars_from_candles(usable, bar_minutes=bar_minutes)
     touched = usable.select(bar_end("open_time", bar_minutes, includes_end=False)).to_series()
     cut = touched.unique().filter(~touched.unique().is_in(bars["timestamp"].implode()))
@@ -145,13 +148,24 @@ def prices_from_candles(candles: pl.LazyFrame, *, bar_minutes: int, policies: In
     )
 
 
-def _check_lengths(candles: pl.DataFrame) -> None:
+def _candle_length(candles: pl.DataFrame, bar_minutes: int) -> timedelta:
+    """Length of the first candle that fills a place of the bars' grid; of the first candle where none does.
+
+    An exchange that goes down closes its candle early, so neither the first nor any other one is sure to be whole.
+    """
+    length = (pl.col("close_time") - pl.col("open_time")).dt.total_microseconds()
+    bar = bar_minutes * 60_000_000
+    fills = (length > 0) & (bar % length == 0) & (pl.col("open_time").dt.epoch("us") % length == 0)
+    micros = candles.select(length.filter(fills).first().fill_null(length.first())).item()
+    return timedelta(microseconds=int(micros))
+
+
+def _check_lengths(candles: pl.DataFrame, length: timedelta) -> None:
     lengths = candles["close_time"] - candles["open_time"]
-    odd = (lengths != lengths[0]).arg_true()
+    odd = (lengths > length).arg_true()
     if len(odd):
         raise MarketDataError(
-            f"candles must be of one length, got {lengths[0]} and then {lengths[odd[0]]} at "
-            f"{candles['open_time'][odd[0]]}",
+            f"candles must be of one length, got {length} and then {lengths[odd[0]]} at {candles['open_time'][odd[0]]}",
             field="close_time",
         )
 
