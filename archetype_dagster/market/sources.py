@@ -25,7 +25,8 @@ from archetype_dagster.market.files import find_files
 from archetype_dagster.market.modelled_book import add_modelled_book
 from archetype_dagster.market.raw import RawMarket
 from archetype_dagster.market.synthetic import synthetic_bars
-from archetype_dagster.market.tables import OPEN_CLOCKS, find_table_files, open_tables
+from archetype_dagster.market.table_files import find_table_files, open_tables
+from archetype_dagster.market.tables import OPEN_CLOCKS
 from archetype_dagster.market.validation import BarsReport, validate_bars
 from archetype_dagster.market.vendors import SOURCES
 from archetype_dagster.market.vendors.book_table import book_levels

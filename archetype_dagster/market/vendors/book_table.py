@@ -28,7 +28,8 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import book_columns
 from archetype_dagster.market.raw import TRADES_SCHEMA, RawMarket, books_schema
-from archetype_dagster.market.tables import BOOK_CLOCKS, Table, open_tables, scan_tables, utc_times
+from archetype_dagster.market.table_files import open_tables
+from archetype_dagster.market.tables import BOOK_CLOCKS, Table, scan_tables, utc_times
 from archetype_dagster.market.vendors.candles import has_candles, scan_candles
 from archetype_dagster.settings import PairSettings
 

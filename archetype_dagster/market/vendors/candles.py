@@ -16,8 +16,10 @@ from typing import Final
 import polars as pl
 
 from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market.delimited import naming
 from archetype_dagster.market.raw import CANDLES_SCHEMA, RawMarket
-from archetype_dagster.market.tables import OPEN_CLOCKS, Table, open_tables, scan_tables, utc_times
+from archetype_dagster.market.table_files import open_tables
+from archetype_dagster.market.tables import OPEN_CLOCKS, Table, scan_tables, utc_times
 from archetype_dagster.settings import PairSettings
 
 _PRICES: Final = ("open", "high", "low", "close")
@@ -87,7 +89,8 @@ def scan_candles(tables: Sequence[Table], clocks: Sequence[str], volumes: Sequen
 
 def usual_length(table: Table, clock: str) -> timedelta:
     """Most frequent distance of the times in a table's first rows; the shorter one of two."""
-    starts = utc_times(table.head[clock]).unique().sort()
+    with naming(table.label):
+        starts = utc_times(table.head[clock]).unique().sort()
     if len(starts) < 2:
         raise MarketDataError("two candles are needed to tell their length, got one", file=table.label, field=clock)
     distances = starts.diff().drop_nulls().value_counts().sort("count", clock, descending=[True, False])

@@ -20,7 +20,8 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import MIN_BOOK_LEVELS, book_columns
 from archetype_dagster.market.raw import RawMarket
-from archetype_dagster.market.tables import OPEN_CLOCKS, Table, open_tables
+from archetype_dagster.market.table_files import open_tables
+from archetype_dagster.market.tables import OPEN_CLOCKS, Table
 from archetype_dagster.market.vendors.book_table import scan_books
 from archetype_dagster.market.vendors.candles import VALUES, scan_candles, usual_length
 from archetype_dagster.settings import PairSettings
