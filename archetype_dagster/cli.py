@@ -5,7 +5,6 @@ Everything heavy is imported inside the commands, so that `--help` is immediate.
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -18,7 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from archetype_dagster import cli_options as options
+from archetype_dagster.calibrate_cli import app as calibrate_app
 from archetype_dagster.errors import ArchetypeError, SettingsError
+from archetype_dagster.fetch_cli import app as fetch_app
+from archetype_dagster.ingest_cli import IngestCommand, ingest
 
 if TYPE_CHECKING:
     from resources.storage import ArtifactStore
@@ -33,6 +35,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(calibrate_app, name="calibrate")
+app.add_typer(fetch_app, name="fetch")
 
 
 @app.command()
@@ -106,29 +110,7 @@ def report(pair: options.Pair, result: options.Result = Path("result")) -> None:
     _print_report(ArtifactStore(root=str(result)), pair)
 
 
-@app.command()
-def ingest(
-    source: Annotated[Path, typer.Argument(help="Candle file, or a folder with one per pair.")],
-    pair: options.Pair,
-    output: Annotated[Path, typer.Option("--output", help="Parquet file to write the bars to.")],
-    profile: options.Profile = "smoke",
-    assignments: options.Assignments = None,
-    seed: options.Seed = None,
-) -> None:
-    """Turn candles into validated bars with a modelled book, and say what was found."""
-    from archetype_dagster.artifacts import write_bytes_atomically
-    from archetype_dagster.market.sources import bars_with_report
-    from archetype_dagster.reporting.terminal import quality_tables
-    from archetype_dagster.settings import load_settings
-
-    settings = load_settings(profile, options.overrides("candles", source, seed, assignments))
-    bars, found = bars_with_report(settings, pair)
-    buffer = io.BytesIO()
-    bars.write_parquet(buffer)
-    write_bytes_atomically(output, buffer.getvalue())
-    for table in quality_tables(pair, found):
-        _console.print(table)
-    _console.print(f"Bars: {output.resolve()}", soft_wrap=True)
+app.command("ingest", cls=IngestCommand)(ingest)
 
 
 @app.command()

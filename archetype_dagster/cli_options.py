@@ -11,9 +11,9 @@ import yaml
 from archetype_dagster.errors import SettingsError
 
 Pair = Annotated[str, typer.Option("--pair", help="Traded pair: BTC, ETH, DOT or BNB.")]
-Profile = Annotated[str, typer.Option("--profile", help="smoke, paper, extended, or a YAML file.")]
-Source = Annotated[str | None, typer.Option("--source", help="synthetic, candles or bars.")]
-DataPath = Annotated[Path | None, typer.Option("--path", help="File or folder of the source.")]
+Profile = Annotated[str, typer.Option("--profile", help="smoke, paper, extended, book-table, or a YAML file.")]
+Source = Annotated[str | None, typer.Option("--source", help="synthetic, bars, or a format that ingest --help lists.")]
+DataPath = Annotated[Path | None, typer.Option("--path", help="File, folder or glob of the source.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random stream.")]
 Result = Annotated[Path, typer.Option("--result", help="Folder of the artifacts.")]
 Assignments = Annotated[

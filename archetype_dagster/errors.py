@@ -45,3 +45,7 @@ class MarketDataError(ArchetypeError, ValueError):
             if value is not None
         ]
         super().__init__(f"{', '.join(place)}: {rule}" if place else rule)
+
+
+class FetchError(ArchetypeError):
+    """An archive cannot be reached, or files of it could not be fetched."""

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -29,6 +30,21 @@ FeatureScale = Literal["relative", "raw"]
 DecoderKind = Literal["lstm", "bilstm"]
 Decoding = Literal["argmax", "single_change"]
 HorizonBoundary = Literal["carry", "settle"]
+VendorSource = Literal[
+    "tardis-book-snapshot",
+    "tardis-incremental-book",
+    "tardis-trades",
+    "binance-klines",
+    "binance-agg-trades",
+    "binance-trades",
+    "binance-book-depth",
+    "binance-depth",
+    "binance-capture",
+    "book-table",
+    "candles",
+    "reference-feather",
+]
+MarketSource = Literal["synthetic", "bars"] | VendorSource
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -40,13 +56,14 @@ class _Section(BaseModel):
     """A frozen group of settings that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-    _locations: ClassVar[set[str] | dict[str, set[str]]] = set()
+    _locations: ClassVar[dict[str, Any]] = {}
 
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 of the canonical JSON of this section: equal settings, equal hash.
 
-        Where source files lie does not count; what is in them is hashed with the artifacts.
+        Where source files lie and how they are fetched does not count; what is in them is hashed
+        with the artifacts.
         """
         values = self.model_dump(mode="json", exclude=self._locations)
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))
@@ -96,17 +113,76 @@ class ModelledBookSettings(_Section):
     window_bars: PositiveInt = Field(60, description="Past bars that set the typical volume and volatility.")
 
 
+class IngestionSettings(_Section):
+    """What becomes of each fault of raw market data; every one is counted in the bars' report.
+
+    `refuse` ends the ingestion with the first fault; `drop` of a bar leaves a gap.
+    """
+
+    malformed_book: Literal["skip", "refuse"] = Field(
+        "skip",
+        description="Snapshot with an impossible price or size, a hole or levels out of order: as if it never came.",
+    )
+    malformed_trade: Literal["skip", "refuse"] = Field(
+        "skip", description="Trade with an impossible price or size: as if it never came."
+    )
+    malformed_candle: Literal["skip", "refuse"] = Field(
+        "skip", description="Candle with impossible prices or volumes or closed early: missing, and with it its bar."
+    )
+    repeated_record: Literal["drop", "refuse"] = Field(
+        "drop",
+        description="Record that came before: of books of one time the last counts, of trades of one number the "
+        "first; equal candles count once, and differing ones of one time not at all.",
+    )
+    incomplete_bar: Literal["drop", "refuse"] = Field(
+        "drop", description="Bar of which a candle is missing, or at which the recording begins or ends."
+    )
+    quiet_bar: Literal["book_mid", "drop"] = Field(
+        "book_mid", description="Bar with books and no trade: prices are the mids seen in it and its volume is zero."
+    )
+    books_only: Literal["refuse", "book_mid"] = Field(
+        "refuse", description="Source without trades and candles: every bar is then a quiet one."
+    )
+    missing_book: Literal["drop", "refuse"] = Field("drop", description="Bar before whose end no book was ever seen.")
+    stale_book: Literal["drop", "keep"] = Field("drop", description="Bar whose last book is too old at its end.")
+    stale_seconds: PositiveFloat = Field(
+        60.0,
+        description="Age from which a book is too old; a recording of trades covers a bar if it begins and ends at "
+        "most this far, and a tenth of the bar, inside it.",
+    )
+    locked_book: Literal["widen", "drop"] = Field("widen", description="Bar with bid1 = ask1; see apply_book_policies.")
+    crossed_book: Literal["widen", "drop"] = Field("widen", description="Bar with bid1 > ask1.")
+    one_sided_book: Literal["keep", "drop"] = Field(
+        "keep", description="Bar with an empty side of the book, which cannot be traded."
+    )
+    zero_size: Literal["keep", "drop"] = Field("keep", description="Bar with a price of which nothing is offered.")
+    one_sided_trades: Literal["unknown", "keep"] = Field(
+        "unknown", description="Bar all of whose volume one side took: takers were not recorded, or really one-sided."
+    )
+    price_outlier: Literal["keep", "drop"] = Field(
+        "keep", description="Bar with a price further from the close before it than outlier_fraction."
+    )
+    outlier_fraction: PositiveFloat = Field(0.25, description="Distance that makes a price an outlier, as a fraction.")
+
+
 class MarketSettings(_Section):
     """Where bars come from."""
 
-    _locations: ClassVar[set[str] | dict[str, set[str]]] = {"path"}
+    _locations: ClassVar[dict[str, Any]] = {"path": True, "prices_path": True}
 
-    source: Literal["synthetic", "candles", "bars"] = Field(
-        "synthetic", description="Embedded market, candle files, or a Parquet file in the bars schema."
+    source: MarketSource = Field(
+        "synthetic", description="Embedded market, a Parquet file in the bars schema, or a vendor's format."
     )
-    path: Path | None = Field(None, description="File or folder of the source; unused by the embedded market.")
+    path: Path | None = Field(None, description="File, folder or glob of the source; unused by the embedded market.")
+    prices_source: VendorSource | None = Field(
+        None, description="Format of the trades or candles that go with a source of books only."
+    )
+    prices_path: Path | None = Field(None, description="File, folder or glob of the prices' source.")
     bar_minutes: PositiveInt = Field(10, description="Length of a bar in minutes.")
-    book_levels: Annotated[int, Field(ge=5)] = Field(25, description="Levels of the embedded market's book.")
+    book_levels: Annotated[int, Field(ge=5)] = Field(
+        25, description="Levels of the embedded market's book, and the most that are kept of a source's."
+    )
+    ingestion: IngestionSettings = Field(IngestionSettings(), description="Faults of vendors' data.")
     synthetic: SyntheticMarketSettings = Field(SyntheticMarketSettings(), description="The embedded market.")
     modelled_book: ModelledBookSettings = Field(ModelledBookSettings(), description="The modelled book.")
 
@@ -114,6 +190,10 @@ class MarketSettings(_Section):
     def _path_where_needed(self) -> Self:
         if self.source != "synthetic" and self.path is None:
             raise ValueError(f"market.source {self.source!r} needs market.path")
+        if (self.prices_source is None) != (self.prices_path is None):
+            raise ValueError("market.prices_source and market.prices_path go together")
+        if self.prices_source is not None and self.source in {"synthetic", "bars"}:
+            raise ValueError(f"market.source {self.source!r} takes no market.prices_source")
         return self
 
     @property
@@ -269,6 +349,35 @@ class EvaluationSettings(_Section):
     )
 
 
+class FetchSettings(_Section):
+    """Downloads from public archives."""
+
+    binance_url: str = Field("https://data.binance.vision", description="Root of the Binance archive or of a mirror.")
+    tardis_url: str = Field("https://datasets.tardis.dev/v1", description="Root of the Tardis archive or of a mirror.")
+    connections: Annotated[int, Field(gt=0, le=32)] = Field(4, description="Files fetched at a time.")
+    attempts: PositiveInt = Field(6, description="Tries of one request before its file counts as failed.")
+    backoff_seconds: PositiveFloat = Field(
+        1.0, description="Wait before the second try; doubles with each further one."
+    )
+    max_wait_seconds: PositiveFloat = Field(
+        120.0, description="Longest wait between two tries; a server that asks for more fails the file."
+    )
+    timeout_seconds: PositiveFloat = Field(30.0, description="Silence after which a connection counts as timed out.")
+    checksum: Literal["required", "if_published"] = Field(
+        "required", description="Refuse a file whose archive publishes no checksum, or take what unpacks without error."
+    )
+
+    @field_validator("binance_url", "tardis_url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("must be an http or https URL without credentials")
+        if parts.query or parts.fragment:
+            raise ValueError("must be a URL without query and fragment")
+        return value.rstrip("/")
+
+
 def _default_pairs() -> dict[str, PairSettings]:
     raw = yaml.safe_load(config_text("pairs.yaml"))
     return {name: PairSettings.model_validate(spec) for name, spec in raw.items()}
@@ -277,7 +386,7 @@ def _default_pairs() -> dict[str, PairSettings]:
 class Settings(_Section):
     """The whole tree."""
 
-    _locations: ClassVar[set[str] | dict[str, set[str]]] = {"market": {"path"}}
+    _locations: ClassVar[dict[str, Any]] = {"market": MarketSettings._locations, "fetch": True}
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed from which every random stream is derived.")
     pairs: dict[str, PairSettings] = Field(default_factory=_default_pairs, description="Traded pairs by base asset.")
@@ -290,6 +399,7 @@ class Settings(_Section):
     selection: SelectionSettings = Field(SelectionSettings(), description="Phase II.")
     refinement: RefinementSettings = Field(RefinementSettings(), description="Phase III.")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="Report.")
+    fetch: FetchSettings = Field(FetchSettings(), description="Downloads.")
 
     @model_validator(mode="after")
     def _hindsight_decoding(self) -> Self:

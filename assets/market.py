@@ -8,14 +8,13 @@ import dagster as dg
 import numpy as np
 import polars as pl
 
-from archetype_dagster.artifacts import Artifact, file_hash, read_json, write_json
-from archetype_dagster.errors import MarketDataError
+from archetype_dagster.artifacts import Artifact, file_hash, json_hash, read_json, write_json
 from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
 from archetype_dagster.market.features import FEATURE_NAMES
-from archetype_dagster.market.sources import bars_with_report, find_file
+from archetype_dagster.market.sources import bars_with_report, source_files
 from archetype_dagster.market.validation import BarsReport
 from archetype_dagster.settings import Settings
-from archetype_dagster.types import JsonDict
+from archetype_dagster.types import FloatArray, JsonDict
 from assets.execution import StageRun, run_stage, stage_asset
 from assets.inputs import BARS_FILE, bars_of, table_of
 from assets.metadata import Metadata, facts_table, picture, table
@@ -57,22 +56,19 @@ def feature_table(context: dg.AssetExecutionContext, market_bars: Artifact) -> d
 
 
 def _source_files(settings: Settings, pair: str) -> dict[str, str]:
-    """Hash of the file that the bars come from, so that a changed file is read again."""
-    market = settings.market
-    if market.source == "synthetic" or market.path is None:
+    """Hash of the files that the bars come from, so that a changed file is read again."""
+    hashes = [file_hash(file) for file in source_files(settings.market, settings.pair(pair))]
+    if not hashes:
         return {}
-    file = find_file(market.path, settings.pair(pair))
-    if not file.is_file():
-        raise MarketDataError("file does not exist", file=file)
-    return {"source": file_hash(file)}
+    return {"source": hashes[0] if len(hashes) == 1 else json_hash(hashes)}
 
 
 def _describe_bars(artifact: Artifact) -> Metadata:
-    from archetype_dagster.reporting.plots import price_history
+    from archetype_dagster.reporting.plots import bars_quality, price_history
 
     bars = bars_of(artifact)
     report: JsonDict = read_json(artifact.path(REPORT_FILE))
-    gaps = report.pop("gaps")
+    gaps, ingestion = report.pop("gaps"), report.pop("ingestion")
     stamps, close = bars["timestamp"].dt.replace_time_zone(None).to_numpy(), bars["close"].to_numpy()
     return {
         "dagster/row_count": bars.height,
@@ -81,7 +77,36 @@ def _describe_bars(artifact: Artifact) -> Metadata:
         "book_source": ", ".join(report["book_sources"]),
         "quality": facts_table(report),
         "gaps": table(gaps),
+        **_describe_ingestion(ingestion),
+        "quality_picture": picture(
+            bars_quality(stamps, _spread_bps(bars), _found(report, ingestion), bar_minutes=report["bar_minutes"]),
+            "quality",
+        ),
         "price": picture(price_history(stamps, close, title=f"{artifact.manifest.pair} close"), "close"),
+    }
+
+
+def _spread_bps(bars: pl.DataFrame) -> FloatArray:
+    bid, ask = pl.col("bid1_price"), pl.col("ask1_price")
+    spread: FloatArray = bars.select(2e4 * (ask - bid) / (ask + bid)).to_series().to_numpy()
+    return spread
+
+
+def _found(report: JsonDict, ingestion: JsonDict | None) -> dict[str, int]:
+    """Faults by name and unit: of the raw records where there were some, else of the bars."""
+    if ingestion is not None:
+        return {f"{row['fault'].replace('_', ' ')} ({row['unit']})": row["count"] for row in ingestion["faults"]}
+    return {name.removesuffix("_rows").replace("_", " "): report[name] for name in report if name.endswith("_rows")}
+
+
+def _describe_ingestion(report: JsonDict | None) -> Metadata:
+    if report is None:
+        return {}
+    faults = report["faults"]
+    return {
+        "records": facts_table({name: value for name, value in report.items() if name != "faults"}),
+        "faults": table(faults),
+        "faulty": sum(row["count"] for row in faults if row["policy"] is not None),
     }
 
 

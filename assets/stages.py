@@ -147,15 +147,16 @@ def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
     tree = settings.model_dump(mode="json", exclude={"pairs", "seed"})
     tree["calibration"] = {"impact_curve": _config_hash("impact_curve.yaml")}
     market = tree["market"]
-    del market["path"]
+    del market["path"], market["prices_path"]
     unused = {
-        "synthetic": ("modelled_book",),
+        "synthetic": ("modelled_book", "prices_source", "ingestion"),
+        "bars": ("synthetic", "book_levels", "modelled_book", "prices_source", "ingestion"),
         "candles": ("synthetic", "book_levels"),
-        "bars": ("synthetic", "book_levels", "modelled_book"),
     }
-    for section in unused[settings.market.source]:
+    for section in unused.get(settings.market.source, ("synthetic",)):
         del market[section]
-    if settings.market.source == "candles":
+    # A vendor's source may turn out to hold no book.
+    if "modelled_book" in market:
         tree["calibration"]["modelled_book"] = _config_hash(settings.market.modelled_book.calibration)
     for phase in ("selection", "refinement"):
         if tree[phase]["objective"] == "expected":

@@ -1,6 +1,6 @@
-"""Trade costs against a plain loop, and features at once against one call a bar, on the embedded market.
+"""Trade costs against a plain loop; features at once, streamed and by one call a bar; on the embedded market.
 
-Run with `python benchmarks/market.py`; both ways must give the same values, or the run stops.
+Run with `python benchmarks/market.py`; all ways must give the same values, or the run stops.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import polars as pl
 from archetype_dagster.market import compute_features, trade_costs
 from archetype_dagster.market.features import FEATURE_NAMES, WARMUP_BARS
 from archetype_dagster.market.impact import ImpactCurve
+from archetype_dagster.market.streaming import FeatureStream
 from archetype_dagster.market.synthetic import synthetic_bars
 from archetype_dagster.settings import load_settings
 
@@ -50,6 +51,13 @@ def loop_features(bars: pl.DataFrame) -> np.ndarray:
     return np.concatenate([compute_features(window).select(FEATURE_NAMES).to_numpy() for window in windows])
 
 
+def streamed_features(bars: pl.DataFrame) -> np.ndarray:
+    """Features bar by bar as deployment computes them."""
+    stream = FeatureStream()
+    rows = (stream.push(bar) for bar in bars.iter_rows(named=True))
+    return np.array([row for row in rows if row is not None])
+
+
 def report(name: str, rows: int, repeats: int, run: Callable[[], object]) -> float:
     """Print and return the rows per second of the fastest of `repeats` runs."""
     seconds = []
@@ -76,9 +84,11 @@ def main() -> None:
 
     np.testing.assert_allclose(loop_costs(short, pair.max_position), costs(short), rtol=1e-4)
     np.testing.assert_array_equal(loop_features(short), compute_features(short).select(FEATURE_NAMES).to_numpy())
+    np.testing.assert_allclose(streamed_features(short), loop_features(short), rtol=1e-9)
     for name, loop_name, whole, loop in (
         ("trade costs", "trade costs, plain loop", costs, lambda: loop_costs(short, pair.max_position)),
         ("features", "features, one call a bar", compute_features, lambda: loop_features(short)),
+        ("features", "features, streamed", compute_features, lambda: streamed_features(short)),
     ):
         fast = report(name, bars.height, arguments.repeats, lambda whole=whole: whole(bars))
         slow = report(loop_name, short.height, 1, loop)

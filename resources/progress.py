@@ -11,7 +11,15 @@ from typing import Final
 import dagster as dg
 from pydantic import Field, PrivateAttr
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
 
 from archetype_dagster.types import Progress
@@ -96,15 +104,9 @@ class ConsoleProgressResource(ProgressResource):
         self._console = Console(file=os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8"))
         if not self._console.is_interactive:
             return
-        columns = (
-            TextColumn("  {task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[metrics]}"),
+        self._bars = Bars(
+            *bar_columns(), console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False
         )
-        self._bars = Bars(*columns, console=self._console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._bars.start()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -121,6 +123,18 @@ class ConsoleProgressResource(ProgressResource):
         """One line, above the bars."""
         super().note(log, message)
         self._console.print(message, highlight=False)
+
+
+def bar_columns() -> tuple[ProgressColumn, ...]:
+    """The columns of a `BarProgress`: what, how far, how long, and its newest metrics."""
+    return (
+        TextColumn("  {task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[metrics]}"),
+    )
 
 
 def format_metrics(metrics: Mapping[str, float] | None) -> str:

@@ -5,7 +5,7 @@ Checking a table against the rules is `validation`'s work; where bars come from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -38,13 +38,13 @@ def book_columns(levels: int) -> list[str]:
     return [f"{side}{level}_{field}" for level in range(1, levels + 1) for side in ("bid", "ask") for field in _FIELDS]
 
 
-def num_book_levels(bars: pl.DataFrame) -> int:
-    """Number of levels N whose four columns are all there, counted from the touch.
+def num_book_levels(bars: pl.DataFrame | Mapping[str, object]) -> int:
+    """Number of levels N of a table, or of one row by column name, whose four columns are all there.
 
     Raises:
         MarketDataError: fewer than five levels.
     """
-    columns = set(bars.columns)
+    columns = set(bars.columns if isinstance(bars, pl.DataFrame) else bars)
     levels = 0
     while columns.issuperset(f"{side}{levels + 1}_{field}" for side in ("bid", "ask") for field in _FIELDS):
         levels += 1
@@ -92,18 +92,24 @@ def apply_book_policies(bars: pl.DataFrame) -> pl.DataFrame:
     rows = touching.arg_true().to_numpy()
     if not len(rows):
         return bars
-    bids, asks = (side_matrix(bars[rows], side, "price", levels) for side in ("bid", "ask"))
-    mid = (bids[:, 0] + asks[:, 0]) / 2
-    half_spread = np.maximum(_visible_tick(bids, asks, mid), bids[:, 0] - asks[:, 0]) / 2
-    widened = {
-        "bid": np.minimum(bids, (mid - half_spread)[:, None]),
-        "ask": np.maximum(asks, (mid + half_spread)[:, None]),
-    }
+    widened = widen_touch(*(side_matrix(bars[rows], side, "price", levels) for side in ("bid", "ask")))
     return bars.with_columns(
         _with_values(bars[name := f"{side}{level}_price"], rows, prices[:, level - 1]).alias(name)
-        for side, prices in widened.items()
+        for side, prices in zip(("bid", "ask"), widened, strict=True)
         for level in range(1, levels + 1)
     )
+
+
+def widen_touch(bids: FloatArray, asks: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Prices of locked or crossed books by the policy `widen` (see `apply_book_policies`), bids and asks.
+
+    Args:
+        bids: float64 (T, N), touch first, NaN where a level is absent; every row locked or crossed.
+        asks: float64 (T, N), likewise.
+    """
+    mid = (bids[:, 0] + asks[:, 0]) / 2
+    half_spread = np.maximum(_visible_tick(bids, asks, mid), bids[:, 0] - asks[:, 0]) / 2
+    return np.minimum(bids, (mid - half_spread)[:, None]), np.maximum(asks, (mid + half_spread)[:, None])
 
 
 def _visible_tick(bids: FloatArray, asks: FloatArray, mid: FloatArray) -> FloatArray:

@@ -56,6 +56,14 @@ def mark_prices(bars: pl.DataFrame) -> FloatArray:
     return _mark(bars, order_books(bars, levels=1))
 
 
+def mark_of_books(books: OrderBooks, close: FloatArray) -> FloatArray:
+    """Mark price of each book, float64 (T,); `close` (T,) stands in where a side is empty."""
+    best_bid, best_ask = books.bid.prices[:, 0], books.ask.prices[:, 0]
+    one_sided = books.bid.empty | books.ask.empty
+    # fmax and fmin ignore the NaN of the empty side.
+    return np.where(one_sided, np.fmin(np.fmax(close, best_bid), best_ask), 0.5 * (best_bid + best_ask))
+
+
 def walk_book(prices: FloatArray, sizes: FloatArray, quantity: float | FloatArray) -> Fill:
     """Fill an order level by level, best first: C(q) of the execution loss O = C(q) - q p + fee.
 
@@ -175,14 +183,9 @@ def execution_cost_parts(bars: pl.DataFrame, execution: ExecutionSettings, pair:
 
 
 def _mark(bars: pl.DataFrame, books: OrderBooks) -> FloatArray:
-    best_bid, best_ask = books.bid.prices[:, 0], books.ask.prices[:, 0]
-    mid = 0.5 * (best_bid + best_ask)
-    one_sided = books.bid.empty | books.ask.empty
-    if not one_sided.any():
-        return mid
-    close = number_column(bars, "close", positive=True)
-    # fmax and fmin ignore the NaN of the empty side.
-    return np.where(one_sided, np.fmin(np.fmax(close, best_bid), best_ask), mid)
+    one_sided = (books.bid.empty | books.ask.empty).any()
+    # Only a one-sided book looks at the close.
+    return mark_of_books(books, number_column(bars, "close", positive=True) if one_sided else np.zeros(bars.height))
 
 
 def _beyond_the_book(

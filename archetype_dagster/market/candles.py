@@ -47,7 +47,8 @@ def bars_from_candles(candles: pl.DataFrame, *, bar_minutes: int) -> pl.DataFram
 
     Args:
         candles: open_time (integer ms or us since 1970, or Datetime), open, high, low, close in quote
-            units, volume in base units and, where the source has it, taker_buy_volume; oldest first.
+            units, volume in base units and, where the source has them, taker_buy_volume and close_time,
+            which tells the candles' length (else their usual distance does); oldest first.
         bar_minutes: length of a bar; a multiple of the candles' length.
 
     Returns:
@@ -66,7 +67,12 @@ def bars_from_candles(candles: pl.DataFrame, *, bar_minutes: int) -> pl.DataFram
     check_times(starts)
     check_candles(candles)
     start = starts.dt.epoch("us").to_numpy()
-    candle, bar = _candle_length(start, bar_minutes), bar_minutes * _MICROSECONDS_PER_MINUTE
+    if "close_time" in candles.columns:
+        candle = int((_start_times(candles["close_time"])[:1].dt.epoch("us") - start[0])[0])
+    else:
+        candle = _usual_distance(start)
+    bar = bar_minutes * _MICROSECONDS_PER_MINUTE
+    _check_divides(candle, bar_minutes)
     per_bar = bar // candle
 
     end = start // bar * bar + bar
@@ -113,17 +119,19 @@ def _start_times(times: pl.Series) -> pl.Series:
     )
 
 
-def _candle_length(start: np.ndarray, bar_minutes: int) -> int:
-    """Most frequent distance between neighbouring starts in microseconds; must divide the bar."""
-    bar = bar_minutes * _MICROSECONDS_PER_MINUTE
+def _usual_distance(start: np.ndarray) -> int:
+    """Most frequent distance between neighbouring starts in microseconds."""
     if len(start) < 2:
         raise MarketDataError("two candles are needed to tell their length, got one", field="open_time")
     distances, counts = np.unique(np.diff(start), return_counts=True)
-    candle = int(distances[np.argmax(counts)])
+    return int(distances[np.argmax(counts)])
+
+
+def _check_divides(candle: int, bar_minutes: int) -> None:
+    bar = bar_minutes * _MICROSECONDS_PER_MINUTE
     if candle > bar or bar % candle:
         raise MarketDataError(
             f"candles must divide a bar of {bar_minutes} minutes, got candles of "
             f"{candle / _MICROSECONDS_PER_MINUTE:g} minutes",
             field="open_time",
         )
-    return candle

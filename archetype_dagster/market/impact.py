@@ -21,6 +21,7 @@ from archetype_dagster.types import FloatArray
 
 CURVE_FILE: Final = "impact_curve.yaml"
 BPS: Final = 1e-4
+DEEP_BOOK_COLUMNS: Final = ("bids_px", "bids_qty", "asks_px", "asks_qty")
 _SIZES_PER_DECADE: Final = 8
 _SIGNIFICANT_DIGITS: Final = 6
 
@@ -120,7 +121,7 @@ def calibrate_impact_curve(
         largest_notional: sizes beyond are not looked at.
 
     Raises:
-        MarketDataError: no snapshot, or none deep enough for the smallest size.
+        MarketDataError: a missing column, no snapshot, or none deep enough for the smallest size.
     """
     decades = np.log10(largest_notional / smallest_notional)
     grid = np.geomspace(smallest_notional, largest_notional, round(decades * _SIZES_PER_DECADE) + 1)
@@ -161,7 +162,10 @@ def liquidity_scales(candles: Mapping[str, pl.DataFrame], *, reference: str) -> 
 
 def _sides(books: Iterable[pl.DataFrame]) -> Iterator[tuple[FloatArray, FloatArray, float]]:
     for book in books:
-        columns = (book[name].to_list() for name in ("bids_px", "bids_qty", "asks_px", "asks_qty"))
+        for name in DEEP_BOOK_COLUMNS:
+            if name not in book.columns:
+                raise MarketDataError("a deep book must have this column", field=name)
+        columns = (book[name].to_list() for name in DEEP_BOOK_COLUMNS)
         for bid_prices, bid_sizes, ask_prices, ask_sizes in zip(*columns, strict=True):
             mid = 0.5 * (bid_prices[0] + ask_prices[0])
             yield np.asarray(bid_prices), np.asarray(bid_sizes), mid

@@ -84,14 +84,22 @@ def number_column(bars: pl.DataFrame, name: str, *, positive: bool = False, null
     return np.asarray(values, dtype=np.float64)
 
 
+def book_side(prices: FloatArray, sizes: FloatArray) -> BookSide:
+    """One side from its levels, float64 (N, T) each, best first, NaN where nothing is; values are not checked."""
+    absent = np.isnan(prices)
+    sizes = np.where(absent | np.isnan(sizes), 0.0, sizes)
+    empty = absent[0]
+    if absent.any():
+        prices = prices.copy()
+        for level in range(1, len(prices)):
+            prices[level] = np.where(absent[level], prices[level - 1], prices[level])
+        prices[:, empty], sizes[:, empty] = np.nan, 0.0
+    return BookSide(prices.T, sizes.T, empty)
+
+
 def _book_side(bars: pl.DataFrame, side: Literal["bid", "ask"], levels: int) -> BookSide:
     prices, sizes = np.empty((levels, bars.height)), np.empty((levels, bars.height))
     for level in range(levels):
-        price = number_column(bars, f"{side}{level + 1}_price", positive=True, nullable=True)
-        size = number_column(bars, f"{side}{level + 1}_size", nullable=True)
-        absent = np.isnan(price)
-        prices[level] = np.where(absent, prices[level - 1], price) if level else price
-        sizes[level] = np.where(absent | np.isnan(size), 0.0, size)
-    empty = np.isnan(prices[0])
-    prices[:, empty], sizes[:, empty] = np.nan, 0.0
-    return BookSide(prices.T, sizes.T, empty)
+        prices[level] = number_column(bars, f"{side}{level + 1}_price", positive=True, nullable=True)
+        sizes[level] = number_column(bars, f"{side}{level + 1}_size", nullable=True)
+    return book_side(prices, sizes)

@@ -1,15 +1,17 @@
-"""Where bars come from: the embedded market, candle files, or files already in the bars schema."""
+"""Where bars come from: the embedded market, files already in the bars schema, or a vendor's raw data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 
 from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market.bar_builder import build_bars
 from archetype_dagster.market.bars import (
     BARS_SCHEMA,
     TIMESTAMP,
@@ -18,10 +20,18 @@ from archetype_dagster.market.bars import (
     bar_column_names,
     num_book_levels,
 )
-from archetype_dagster.market.candles import bars_from_candles, read_parquet
+from archetype_dagster.market.candles import read_parquet
+from archetype_dagster.market.files import find_files
 from archetype_dagster.market.modelled_book import add_modelled_book
+from archetype_dagster.market.raw import RawMarket
 from archetype_dagster.market.synthetic import synthetic_bars
+from archetype_dagster.market.table_files import find_table_files, open_tables
+from archetype_dagster.market.tables import OPEN_CLOCKS
 from archetype_dagster.market.validation import BarsReport, validate_bars
+from archetype_dagster.market.vendors import SOURCES
+from archetype_dagster.market.vendors.book_table import book_levels
+from archetype_dagster.market.vendors.candles import has_candles
+from archetype_dagster.market.vendors.reference_feather import find_reference_files
 from archetype_dagster.settings import MarketSettings, PairSettings, Settings
 
 
@@ -31,9 +41,9 @@ def load_bars(
     """Validated bars of one pair, oldest first, with segments and without a spread of zero or less.
 
     Args:
-        source: "synthetic"; the path of a Parquet file, or of a folder with one per pair, holding
-            candles or bars (told apart by their columns) for 10-minute bars; or market settings, which
-            say all of this and the bar length.
+        source: "synthetic"; the path of bars, candles or a book table (told apart by their columns) or of a
+            folder with such a file for each pair, for 10-minute bars; or market settings, which say all
+            of this, the bar length and every other vendor's format.
         pair: BTC, ETH, DOT or BNB.
         start: keep bars that end at or after this time; without a time zone it is UTC.
         end: keep bars that end before this time.
@@ -76,20 +86,63 @@ def bars_with_report(settings: Settings, pair: str) -> tuple[pl.DataFrame, BarsR
     if market.source == "synthetic":
         bars = synthetic_bars(market, spec, pair_name=pair, seed=settings.seed)
         return bars, validate_bars(bars, bar_minutes=market.bar_minutes)
-    file = find_file(_path_of(market), spec)
-    with _naming(file):
-        table = read_parquet(file)
-        if market.source == "candles":
-            bars = assign_segments(
-                bars_from_candles(table, bar_minutes=market.bar_minutes), bar_minutes=market.bar_minutes
-            )
-            bars = add_modelled_book(
-                bars, market.modelled_book, spec, seed=settings.seed, bar_minutes=market.bar_minutes
-            )
-        else:
-            bars = _in_schema(table)
-        report = validate_bars(bars, bar_minutes=market.bar_minutes)
-        return apply_book_policies(assign_segments(bars, bar_minutes=market.bar_minutes)), report
+    path, ingestion = _path_of(market), None
+    if market.source == "bars":
+        path = find_file(path, spec)
+        with _naming(path):
+            bars = _in_schema(read_parquet(path))
+    else:
+        with _naming(path):
+            bars, ingestion = build_bars(read_raw(market, spec), market)
+            bars = assign_segments(bars, bar_minutes=market.bar_minutes)
+            if "book_source" not in bars.columns:
+                bars = add_modelled_book(
+                    bars, market.modelled_book, spec, seed=settings.seed, bar_minutes=market.bar_minutes
+                )
+    with _naming(path):
+        report = replace(validate_bars(bars, bar_minutes=market.bar_minutes), ingestion=ingestion)
+    bars = apply_book_policies(assign_segments(bars, bar_minutes=market.bar_minutes))
+    return bars.select(bar_column_names(num_book_levels(bars))), report
+
+
+def read_raw(market: MarketSettings, pair: PairSettings) -> RawMarket:
+    """The raw records of a vendor's source; where a source of prices is named, its trades and candles.
+
+    Raises:
+        MarketDataError: see `Source.read`.
+    """
+    raw = SOURCES[market.source].read(_path_of(market), pair)
+    if market.prices_source is None or market.prices_path is None:
+        return raw
+    prices = SOURCES[market.prices_source].read(market.prices_path, pair)
+    if prices.trades is None and prices.candles is None:
+        raise MarketDataError(f"{market.prices_source} holds neither trades nor candles", file=market.prices_path)
+    return RawMarket(books=raw.books, trades=prices.trades, candles=prices.candles)
+
+
+def source_files(market: MarketSettings, pair: PairSettings) -> list[Path]:
+    """The files that the bars of a pair are made from, none for the embedded market.
+
+    Raises:
+        MarketDataError: there is none.
+    """
+    if market.source == "synthetic":
+        return []
+    places = [(market.source, market.path), (market.prices_source, market.prices_path)]
+    return [file for source, path in places if source and path for file in _files_of(source, path, pair)]
+
+
+def _files_of(source: str, path: Path, pair: PairSettings) -> list[Path]:
+    if source == "bars":
+        file = find_file(path, pair)
+        if not file.is_file():
+            raise MarketDataError("file does not exist", file=file)
+        return [file]
+    if source in ("book-table", "candles"):
+        return find_table_files(path, pair)
+    if source == "reference-feather":
+        return find_reference_files(path, pair)
+    return list(dict.fromkeys(file.path for file in find_files(path)))
 
 
 def find_file(path: Path, pair: PairSettings) -> Path:
@@ -111,15 +164,19 @@ def find_file(path: Path, pair: PairSettings) -> Path:
 def _market_settings(source: str | Path, pair: PairSettings) -> MarketSettings:
     if source == "synthetic":
         return MarketSettings()
-    file = find_file(Path(source), pair)
-    columns = set(read_parquet(file).columns)
-    if "open_time" in columns:
-        return MarketSettings(source="candles", path=file)
-    if {"timestamp", "bid1_price"} <= columns:
-        return MarketSettings(source="bars", path=file)
+    path = Path(source)
+    table = open_tables(path, pair)[0]
+    columns = set(table.head.columns)
+    if {"timestamp", "open", "bid1_price", "book_source"} <= columns:
+        return MarketSettings(source="bars", path=path)
+    if has_candles(table, OPEN_CLOCKS) and not book_levels(table):
+        return MarketSettings(source="candles", path=path)
+    if book_levels(table):
+        return MarketSettings(source="book-table", path=path)
     raise MarketDataError(
-        f"neither candles (open_time) nor bars (timestamp, bid1_price), got columns {', '.join(sorted(columns))}",
-        file=file,
+        "neither bars (timestamp, open, bid1_price, book_source, ...), nor candles (open_time, open, ...), nor a book "
+        f"table (timestamp, bid1_price, ...), got columns {table.columns()}",
+        file=table.label,
     )
 
 

@@ -11,25 +11,13 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import BARS_SCHEMA, TIMESTAMP, book_columns, num_book_levels
+from archetype_dagster.market.gaps import Gap, find_gaps
+from archetype_dagster.market.ingestion import IngestionReport
+from archetype_dagster.market.raw_faults import PRICES, empty_side, price_outlier, zero_size
 from archetype_dagster.types import JsonDict
 
-PRICES: Final = ("open", "high", "low", "close")
+OUTLIER_FRACTION: Final = 0.25
 _BOOK_SOURCES: Final = ("observed", "modelled")
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A break between two neighbouring rows.
-
-    Attributes:
-        last_before: end of the last bar before the break, UTC.
-        first_after: end of the first bar after it, UTC.
-        missing_bars: bars of the regular grid that lie strictly between; 0 where only a bar off the grid intervenes.
-    """
-
-    last_before: datetime
-    first_after: datetime
-    missing_bars: int
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,11 @@ class BarsReport:
         locked_rows: bid1 = ask1.
         crossed_rows: bid1 > ask1.
         empty_side_rows: a side has no price or no size at the touch.
+        one_sided_rows: a side has no price.
+        zero_size_rows: there is a price of which nothing is offered.
+        outlier_rows: a price is further than a quarter from the close of the bar before.
         gaps: the breaks, oldest first.
+        ingestion: what became of the raw records; None where the source holds bars already.
     """
 
     bar_minutes: int
@@ -66,7 +58,11 @@ class BarsReport:
     locked_rows: int
     crossed_rows: int
     empty_side_rows: int
+    one_sided_rows: int
+    zero_size_rows: int
+    outlier_rows: int
     gaps: tuple[Gap, ...]
+    ingestion: IngestionReport | None = None
 
     def as_dict(self) -> JsonDict:
         """The report as plain JSON values; times in ISO 8601."""
@@ -83,6 +79,7 @@ class BarsReport:
                 }
                 for gap in self.gaps
             ],
+            "ingestion": None if self.ingestion is None else self.ingestion.as_dict(),
         }
 
     def gap_table(self) -> pl.DataFrame:
@@ -98,7 +95,7 @@ def validate_bars(bars: pl.DataFrame, *, bar_minutes: int = 10) -> BarsReport:
     grid of `bar_minutes`; null, non-finite or non-positive prices; a high below or a low above open,
     close or each other; negative or non-finite volumes and sizes; a price without a size or a size
     without a price; a level behind a missing one or priced better than the one before. Counted only:
-    gaps, single bars off the grid, zero volume, locked, crossed and one-sided books.
+    gaps, single bars off the grid, zero volume, locked, crossed and one-sided books, zero sizes, outliers.
 
     Args:
         bars: table in the bars schema, oldest first; `segment` is not looked at.
@@ -125,7 +122,7 @@ def validate_bars(bars: pl.DataFrame, *, bar_minutes: int = 10) -> BarsReport:
             row=0,
             field="timestamp",
         )
-    gaps = _gaps(bars["timestamp"], step)
+    gaps = find_gaps(bars["timestamp"], step)
     touch = pl.col("bid1_price"), pl.col("ask1_price")
     empty = [pl.col(f"{side}1_size").fill_null(0.0) == 0 for side in ("bid", "ask")]
     counts = bars.select(
@@ -133,6 +130,9 @@ def validate_bars(bars: pl.DataFrame, *, bar_minutes: int = 10) -> BarsReport:
         locked=(touch[0] == touch[1]).sum(),
         crossed=(touch[0] > touch[1]).sum(),
         empty=pl.any_horizontal(empty).sum(),
+        one_sided=empty_side().sum(),
+        zero_size=zero_size(levels).sum(),
+        outlier=price_outlier(OUTLIER_FRACTION).sum(),
     ).row(0, named=True)
     return BarsReport(
         bar_minutes=bar_minutes,
@@ -148,6 +148,9 @@ def validate_bars(bars: pl.DataFrame, *, bar_minutes: int = 10) -> BarsReport:
         locked_rows=counts["locked"],
         crossed_rows=counts["crossed"],
         empty_side_rows=counts["empty"],
+        one_sided_rows=counts["one_sided"],
+        zero_size_rows=counts["zero_size"],
+        outlier_rows=counts["outlier"],
         gaps=gaps,
     )
 
@@ -225,15 +228,3 @@ def _book_rules(levels: int) -> Iterator[tuple[str, str, pl.Expr]]:
                 f"level {level} must not be there without level {level - 1}",
                 (before.is_null() & value.is_not_null()),
             )
-
-
-def _gaps(timestamps: pl.Series, step: int) -> tuple[Gap, ...]:
-    end = timestamps.dt.epoch("us")
-    table = pl.DataFrame({"last_before": timestamps.shift(1), "first_after": timestamps, "end": end}).with_columns(
-        before=pl.col("end").shift(1)
-    )
-    broken = table.filter(pl.col("end") - pl.col("before") != step)
-    # Grid points strictly between the two ends: ceil(end / step) - floor(before / step) - 1.
-    missing = -(-pl.col("end") // step) - pl.col("before") // step - 1
-    rows = broken.select("last_before", "first_after", missing.alias("missing_bars")).iter_rows()
-    return tuple(Gap(*row) for row in rows)

@@ -40,14 +40,31 @@ def metrics_table(summary: JsonDict) -> Table:
 
 
 def quality_tables(pair: str, report: BarsReport) -> list[Table]:
-    """What a validation found in the bars of a pair, and the ten largest gaps where there are any."""
+    """What was found in the bars of a pair: counts, faults of the raw records, and the ten largest gaps."""
     quality = Table(title=f"{pair} bars", title_justify="left", show_header=False)
     for name, value in report.as_dict().items():
-        if name != "gaps":
+        if name not in ("gaps", "ingestion"):
             quality.add_row(name.replace("_", " "), ", ".join(value) if isinstance(value, list) else str(value))
+    tables = [quality, *_fault_tables(report)]
     if not report.gaps:
-        return [quality]
+        return tables
     gaps = Table("last bar before", "first bar after", "missing bars", title="largest gaps", title_justify="left")
     for gap in sorted(report.gaps, key=lambda gap: -gap.missing_bars)[:10]:
         gaps.add_row(f"{gap.last_before:%Y-%m-%d %H:%M}", f"{gap.first_after:%Y-%m-%d %H:%M}", str(gap.missing_bars))
-    return [quality, gaps]
+    return [*tables, gaps]
+
+
+def _fault_tables(report: BarsReport) -> list[Table]:
+    raw = report.ingestion
+    if raw is None:
+        return []
+    read = f"{raw.snapshots:,} snapshots, {raw.trades:,} trades, {raw.candles:,} candles"
+    faults = Table("fault", "of", title=f"faults in {read}", title_justify="left")
+    faults.add_column("count", justify="right")
+    faults.add_column("policy")
+    for row in raw.faults:
+        policy = row.policy or "its bar's"
+        faults.add_row(
+            row.fault.replace("_", " "), row.unit, f"{row.count:,}", policy, style="" if row.count else "dim"
+        )
+    return [faults]

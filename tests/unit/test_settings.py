@@ -25,7 +25,7 @@ def test_the_paper_profile_has_the_papers_numbers() -> None:
 
 def test_every_shipped_profile_loads_and_only_extended_reads_the_future() -> None:
     hindsight = {name: load_settings(name).codebook.hindsight for name in profile_names()}
-    assert hindsight == {"extended": True, "paper": False, "smoke": False}
+    assert hindsight == {"book-table": False, "extended": True, "paper": False, "smoke": False}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from archetype_dagster.reporting.plots.archetypes import (
 )
 from archetype_dagster.reporting.plots.canvas import DARK, LIGHT, Theme
 from archetype_dagster.reporting.plots.performance import Curve, drawdown, equity, exposure, recent_trades
+from archetype_dagster.reporting.plots.quality import bars_quality
 from archetype_dagster.reporting.plots.training import histograms, learning_curves, price_history
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Theme",
     "archetype_behaviour",
     "archetype_profile",
+    "bars_quality",
     "drawdown",
     "equity",
     "exposure",

@@ -97,11 +97,28 @@ def test_a_fault_in_a_file_names_file_row_field_and_rule(bars: pl.DataFrame, tmp
     assert str(caught.value) == f"file {file}, row 17, field close: price must be finite and positive, got close=nan"
 
 
-def test_a_fault_in_candles_names_the_candle_file(candle_folder: Path) -> None:
+def test_the_order_of_a_candle_file_is_not_trusted(candle_folder: Path) -> None:
+    bars = load_bars(candle_folder, "DOT")
     file = candle_folder / "DOTUSDT.parquet"
     pl.read_parquet(file).reverse().write_parquet(file)
-    with pytest.raises(MarketDataError, match=rf"file {file}, row 1, field open_time: open_time must be sorted"):
-        load_bars(candle_folder, "DOT")
+    assert load_bars(candle_folder, "DOT").equals(bars)
+
+
+def test_a_malformed_candle_takes_its_bar_with_it_or_is_refused_by_the_named_policy(candle_folder: Path) -> None:
+    file = candle_folder / "DOTUSDT.parquet"
+    whole = load_bars(candle_folder, "DOT")
+    broken = pl.when(pl.int_range(pl.len()) == 21).then(float("nan")).otherwise(pl.col("high")).alias("high")
+    pl.read_parquet(file).with_columns(broken).write_parquet(file)
+    overrides = {"market.source": "candles", "market.path": file}
+    bars, report = bars_with_report(load_settings("smoke", overrides), "DOT")
+    assert bars["timestamp"].to_list() == whole["timestamp"].to_list()[:10] + whole["timestamp"].to_list()[11:]
+    assert bars["segment"].unique().to_list() == [0, 1]
+    assert report.ingestion is not None
+    assert report.ingestion.count("malformed_candle", "candles") == 1
+    assert report.ingestion.count("incomplete_bar", "bars") == 1
+    refusing = load_settings("smoke", overrides | {"market.ingestion.malformed_candle": "refuse"})
+    with pytest.raises(MarketDataError, match=rf"file {file}: malformed_candle 'refuse': 1 candles"):
+        bars_with_report(refusing, "DOT")
 
 
 @pytest.mark.parametrize("name", ["volume", "book_source", "bid3_size", "timestamp"])
@@ -124,13 +141,13 @@ def test_times_of_a_bars_file_need_a_zone_and_are_brought_to_utc(bars: pl.DataFr
 
 
 def test_what_is_not_there_or_not_market_data_is_named(candle_folder: Path) -> None:
-    with pytest.raises(MarketDataError, match=r"must hold ETHUSDT.parquet or ETH.parquet, it holds DOTUSDT.parquet"):
+    with pytest.raises(MarketDataError, match=r"with ETHUSDT or ETH in its name, it holds DOTUSDT.parquet"):
         load_bars(candle_folder, "ETH")
     with pytest.raises(MarketDataError, match="nowhere: file does not exist"):
         load_bars(candle_folder / "nowhere", "ETH")
     foreign = candle_folder / "foreign.parquet"
     pl.DataFrame({"price": [1.0]}).write_parquet(foreign)
-    with pytest.raises(MarketDataError, match=r"neither candles .* got columns price"):
+    with pytest.raises(MarketDataError, match=r"neither bars .* got columns price"):
         load_bars(foreign, "ETH")
     with pytest.raises(SettingsError, match="unknown pair 'XRP'"):
         load_bars("synthetic", "XRP")

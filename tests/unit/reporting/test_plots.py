@@ -40,6 +40,13 @@ PICTURES = {
     "archetype_profile": lambda theme: plots.archetype_profile(
         np.tile(np.repeat([1, 2], 36).astype(np.int8), (3, 1)), np.array([0, 1, 1]), num_codes=4, theme=theme
     ),
+    "bars_quality": lambda theme: plots.bars_quality(
+        TIMES,
+        np.where(MARK > 2005, np.nan, MARK / 1e4),
+        {"locked book (bars)": 12, "none": 0},
+        bar_minutes=10,
+        theme=theme,
+    ),
     "usage": lambda theme: plots.usage([3, 0, 7], theme=theme),
     "learning_curves": lambda theme: plots.learning_curves(
         pl.DataFrame({"epoch": [1, 2], "loss": [1.0, 0.5], "accuracy": [None, 0.7]}),
