@@ -122,7 +122,10 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(folder: Path, finis
     ("arguments", "message"),
     [
         (["--pair", "XRP"], "unknown pair 'XRP'; choose from BNB, BTC, DOT, ETH"),
-        (["--profile", "fast"], "unknown profile 'fast'; choose from book-table, extended, paper, smoke or name a .yaml file"),
+        (
+            ["--profile", "fast"],
+            "unknown profile 'fast'; choose from book-table, extended, paper, smoke or name a .yaml file",
+        ),
         (["--profile", "nowhere.yaml"], "settings file nowhere.yaml does not exist"),
         (["--set", "planner.horizon=36"], "planner.horizon: Extra inputs are not permitted, got 36"),
         (["--set", "planner.horizon_bars=-1"], "planner.horizon_bars: Input should be greater than or equal to 2"),
