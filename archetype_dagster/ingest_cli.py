@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-import click
 import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
 from archetype_dagster import cli_options as options
+
+if TYPE_CHECKING:
+    import click
 
 _console = Console()
 
