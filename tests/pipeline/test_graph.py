@@ -117,7 +117,7 @@ def test_a_materialisation_carries_tables_pictures_and_its_data_version(result: 
     with dg.DagsterInstance.ephemeral() as instance:
         assert run_tiny(result, instance=instance).success
         for kind, pictures in {
-            "market_bars": {"price"},
+            "market_bars": {"price", "quality_picture"},
             "feature_table": {"distributions"},
             "vq_codebook": {"curves", "usage"},
             "selection_checkpoint": {"curves"},
