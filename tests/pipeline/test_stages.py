@@ -36,13 +36,13 @@ class Recorder:
         self.read: dict[str, set[str]] = defaultdict(set)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        original = settings_module._Section.__getattribute__
+        original = settings_module.Section.__getattribute__
 
         def recording(section: Any, name: str) -> Any:
             value = original(section, name)
             # By identity, because a trained codebook carries settings of its own.
             place, _ = self.sections.get(id(section), ("", None))
-            if place and name in type(section).model_fields and not isinstance(value, settings_module._Section):
+            if place and name in type(section).model_fields and not isinstance(value, settings_module.Section):
                 self.read[self.stage].add(f"{place}.{name}")
             return value
 
@@ -56,7 +56,7 @@ class Recorder:
             return open_artifact(*arguments, **options)
 
         stage_run, open_artifact = execution.StageRun, execution.open_artifact
-        monkeypatch.setattr(settings_module._Section, "__getattribute__", recording)
+        monkeypatch.setattr(settings_module.Section, "__getattribute__", recording)
         monkeypatch.setattr(execution, "StageRun", starting)
         monkeypatch.setattr(execution, "open_artifact", published)
 
@@ -68,7 +68,7 @@ def _sections(settings: Settings, pair: str) -> Iterator[tuple[int, tuple[str, A
         waiting.append(("pair", settings.pairs[pair]))
     while waiting:
         place, section = waiting.pop()
-        if isinstance(section, settings_module._Section):
+        if isinstance(section, settings_module.Section):
             yield id(section), (place, section)
             waiting += [(f"{place}.{name}", getattr(section, name)) for name in type(section).model_fields]
 

@@ -1,0 +1,1 @@
+"""Gymnasium environments on the shared cost tables."""

@@ -1,0 +1,81 @@
+"""Every setting of the pipeline as one frozen tree, loaded from YAML and hashed by content.
+
+A profile is a YAML file in `configs/profiles/`; what it leaves out has the paper's value.
+"""
+
+from archetype_dagster.settings.baselines import BaselineSettings
+from archetype_dagster.settings.evaluation import EvaluationSettings
+from archetype_dagster.settings.hierarchical import EarnHftSettings, MacroHftSettings
+from archetype_dagster.settings.market import (
+    FetchSettings,
+    IngestionSettings,
+    MarketSettings,
+    MarketSource,
+    ModelledBookSettings,
+    PairSettings,
+    SplitSettings,
+    SyntheticMarketSettings,
+    VendorSource,
+)
+from archetype_dagster.settings.phases import (
+    CodebookSettings,
+    DecoderKind,
+    Decoding,
+    Objective,
+    OverrideRule,
+    PlannerSettings,
+    PpoSettings,
+    RefinementSettings,
+    SelectionSettings,
+    TradeConstraint,
+)
+from archetype_dagster.settings.section import Section
+from archetype_dagster.settings.statistics import StatisticsSettings
+from archetype_dagster.settings.studies import StudySettings
+from archetype_dagster.settings.trading import (
+    DepthPolicy,
+    ExecutionSettings,
+    FeatureScale,
+    FeatureSettings,
+    HorizonBoundary,
+)
+from archetype_dagster.settings.tree import PAIRS, Settings, config_text, load_settings, profile_names
+
+__all__ = [
+    "PAIRS",
+    "BaselineSettings",
+    "CodebookSettings",
+    "DecoderKind",
+    "Decoding",
+    "DepthPolicy",
+    "EarnHftSettings",
+    "EvaluationSettings",
+    "ExecutionSettings",
+    "FeatureScale",
+    "FeatureSettings",
+    "FetchSettings",
+    "HorizonBoundary",
+    "IngestionSettings",
+    "MacroHftSettings",
+    "MarketSettings",
+    "MarketSource",
+    "ModelledBookSettings",
+    "Objective",
+    "OverrideRule",
+    "PairSettings",
+    "PlannerSettings",
+    "PpoSettings",
+    "RefinementSettings",
+    "Section",
+    "SelectionSettings",
+    "Settings",
+    "SplitSettings",
+    "StatisticsSettings",
+    "StudySettings",
+    "SyntheticMarketSettings",
+    "TradeConstraint",
+    "VendorSource",
+    "config_text",
+    "load_settings",
+    "profile_names",
+]

@@ -1,0 +1,127 @@
+"""The whole tree of settings, and how it is read from a profile with overrides on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from archetype_dagster.errors import SettingsError
+from archetype_dagster.settings.baselines import BaselineSettings
+from archetype_dagster.settings.evaluation import EvaluationSettings
+from archetype_dagster.settings.market import FetchSettings, MarketSettings, PairSettings, SplitSettings
+from archetype_dagster.settings.phases import CodebookSettings, PlannerSettings, RefinementSettings, SelectionSettings
+from archetype_dagster.settings.section import Section
+from archetype_dagster.settings.statistics import StatisticsSettings
+from archetype_dagster.settings.studies import StudySettings
+from archetype_dagster.settings.trading import ExecutionSettings, FeatureSettings
+
+PAIRS = ("BTC", "ETH", "DOT", "BNB")
+
+
+def _default_pairs() -> dict[str, PairSettings]:
+    raw = yaml.safe_load(config_text("pairs.yaml"))
+    return {name: PairSettings.model_validate(spec) for name, spec in raw.items()}
+
+
+class Settings(Section):
+    """The whole tree."""
+
+    locations: ClassVar[dict[str, Any]] = {"market": MarketSettings.locations, "fetch": True}
+
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed from which every random stream is derived.")
+    pairs: dict[str, PairSettings] = Field(default_factory=_default_pairs, description="Traded pairs by base asset.")
+    market: MarketSettings = Field(MarketSettings(), description="Source of bars.")
+    splits: SplitSettings = Field(SplitSettings(), description="Date ranges of the splits.")
+    execution: ExecutionSettings = Field(ExecutionSettings(), description="Costs and execution.")
+    features: FeatureSettings = Field(FeatureSettings(), description="Features.")
+    planner: PlannerSettings = Field(PlannerSettings(), description="Demonstrations.")
+    codebook: CodebookSettings = Field(CodebookSettings(), description="Phase I.")
+    selection: SelectionSettings = Field(SelectionSettings(), description="Phase II.")
+    refinement: RefinementSettings = Field(RefinementSettings(), description="Phase III.")
+    evaluation: EvaluationSettings = Field(EvaluationSettings(), description="Report.")
+    baselines: BaselineSettings = Field(BaselineSettings(), description="The strategies to compare with.")
+    statistics: StatisticsSettings = Field(StatisticsSettings(), description="Certainty of the results.")
+    studies: StudySettings = Field(StudySettings(), description="Retraining under other settings.")
+    fetch: FetchSettings = Field(FetchSettings(), description="Downloads.")
+
+    @model_validator(mode="after")
+    def _hindsight_decoding(self) -> Self:
+        if self.codebook.decoder == "bilstm" and self.codebook.decoding == "argmax":
+            raise ValueError("codebook.decoder 'bilstm' is decoded with codebook.decoding 'single_change'")
+        return self
+
+    def pair(self, name: str) -> PairSettings:
+        """The settings of one pair; `SettingsError` lists the choices when it is unknown."""
+        if name not in self.pairs:
+            raise SettingsError(f"unknown pair {name!r}; choose from {', '.join(sorted(self.pairs))}")
+        return self.pairs[name]
+
+    def beta_1(self, pair: str) -> float:
+        """Regret weight used for `pair`: the refinement section's, or else the pair's own."""
+        return self.pair(pair).beta_1 if self.refinement.beta_1 is None else self.refinement.beta_1
+
+
+def config_text(relative_path: str) -> str:
+    """Text of a file shipped in `configs/`."""
+    return resources.files("configs").joinpath(relative_path).read_text(encoding="utf-8")
+
+
+def profile_names() -> tuple[str, ...]:
+    """Names of the shipped profiles."""
+    folder = resources.files("configs").joinpath("profiles")
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def load_settings(profile: str | Path = "smoke", overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings of a shipped profile or of a YAML file, with dotted overrides on top.
+
+    Args:
+        profile: a shipped name (`smoke`, `paper`, `extended`) or the path of a `.yaml` file.
+        overrides: values by dotted key, e.g. `{"planner.horizon_bars": 36}`.
+
+    Raises:
+        SettingsError: unknown profile, unreadable YAML, unknown key or value out of range;
+            the message names the file and the key.
+    """
+    origin = str(profile)
+    if Path(origin).suffix in {".yaml", ".yml"}:
+        path = Path(origin)
+        if not path.is_file():
+            raise SettingsError(f"settings file {origin} does not exist")
+        text = path.read_text(encoding="utf-8")
+    elif origin in profile_names():
+        text = config_text(f"profiles/{origin}.yaml")
+    else:
+        raise SettingsError(
+            f"unknown profile {origin!r}; choose from {', '.join(profile_names())} or name a .yaml file"
+        )
+    try:
+        tree = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise SettingsError(f"settings file {origin} is not valid YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise SettingsError(f"settings file {origin} must hold a mapping, got {type(tree).__name__}")
+    for key, value in (overrides or {}).items():
+        _set_dotted(tree, key, value)
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "settings"
+        raise SettingsError(f"profile {origin}: {place}: {first['msg']}, got {first['input']!r}") from error
+
+
+def _set_dotted(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, leaf = key.split(".")
+    node = tree
+    for section in sections:
+        child = node.setdefault(section, {})
+        if not isinstance(child, dict):
+            raise SettingsError(f"setting {key!r}: {section!r} is a value, not a section")
+        node = child
+    node[leaf] = value
