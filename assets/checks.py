@@ -16,11 +16,11 @@ from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.validation import validate_bars
+from archetype_dagster.pipeline.inputs import bars_of, policy_of, splits_of, table_of
 from archetype_dagster.planning import Trajectories, verify_trajectories
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import PAIR_PARTITIONS, RESOURCE_KEYS, StageResources
-from assets.inputs import bars_of, ledger_of, policy_of, splits_of, table_of
 from assets.metadata import facts_table
 
 
@@ -121,10 +121,11 @@ def leak_check(
 @_stage_check("evaluation_report")
 def ledger_reconciles(context: dg.AssetCheckExecutionContext, evaluation_report: Artifact) -> dg.AssetCheckResult:
     """Rewards sum to the change of net value, cash and positions agree, and ACR = ASR AVOL / MDD on every row."""
-    from archetype_dagster.reporting import read_metrics
+    from archetype_dagster.reporting import read_ledger, read_metrics
 
     summary = read_metrics(evaluation_report.directory)
-    result = reconcile(ledger_of(evaluation_report, _settings(context)))
+    commission_rate = _settings(context).execution.commission_rate
+    result = reconcile(read_ledger(evaluation_report.directory, commission_rate=commission_rate))
     broken = [name for name, values in summary["variants"].items() if not _calmar_agrees(values)]
     failures = [*result.failures, *(f"{name}: ACR is not ASR AVOL / MDD" for name in broken)]
     text = "; ".join(failures) or f"rewards agree with the net value to {result.relative_error:.1e}"

@@ -10,8 +10,9 @@ import dagster as dg
 from archetype_dagster.artifacts import Artifact, retire_artifact
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.market.scaler import FeatureScaler
-from assets.execution import StageResources, StageRun, run_stage, stage_asset
-from assets.inputs import policy_of, table_of
+from archetype_dagster.pipeline.computation import StageRun
+from archetype_dagster.pipeline.inputs import policy_of, table_of
+from assets.execution import StageResources, run_stage, stage_asset
 from assets.metadata import Metadata, table
 
 HINDSIGHT_REASON = "skipped: the decoder reads the horizon's future (hindsight), so the policy is not exported"

@@ -3,11 +3,10 @@
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.codebook import Codebook, train_codebook
-from archetype_dagster.planning import Trajectories, build_trajectories
+from archetype_dagster.codebook import Codebook
+from archetype_dagster.planning import Trajectories
 from archetype_dagster.types import FLAT, LONG, SHORT
-from assets.execution import StageRun, run_stage, stage_asset
-from assets.inputs import splits_of
+from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, curves, picture
 
 
@@ -15,15 +14,7 @@ from assets.metadata import Metadata, curves, picture
 def dp_trajectories(context: dg.AssetExecutionContext, feature_table: Artifact) -> dg.MaterializeResult[Artifact]:
     """Training horizons with the best single trade that hindsight finds in each (Algorithm 1)."""
 
-    def compute(run: StageRun) -> Trajectories:
-        return build_trajectories(
-            splits_of(feature_table, run.settings).train,
-            run.settings.planner,
-            seed=run.settings.seed,
-            progress=run.progress,
-        )
-
-    return run_stage(context, [feature_table], compute=compute, describe=_describe_trajectories)
+    return run_stage(context, [feature_table], describe=_describe_trajectories)
 
 
 @stage_asset()
@@ -32,18 +23,7 @@ def vq_codebook(
 ) -> dg.MaterializeResult[Artifact]:
     """Encoder, codes and decoder trained on the demonstrations (Eq. 1 to 4): the archetypes."""
 
-    def compute(run: StageRun) -> Codebook:
-        return train_codebook(
-            splits_of(feature_table, run.settings).train,
-            Trajectories.load(dp_trajectories.directory),
-            run.settings.codebook,
-            seed=run.settings.seed,
-            device=run.device,
-            resume=run.resume,
-            progress=run.progress,
-        )
-
-    return run_stage(context, [feature_table, dp_trajectories], compute=compute, describe=_describe_codebook)
+    return run_stage(context, [feature_table, dp_trajectories], describe=_describe_codebook)
 
 
 def _describe_trajectories(artifact: Artifact) -> Metadata:

@@ -11,10 +11,11 @@ import polars as pl
 from archetype_dagster.artifacts import Artifact
 from archetype_dagster.backtest.evaluation import Evaluation, evaluate
 from archetype_dagster.errors import ArtifactError
+from archetype_dagster.pipeline.computation import StageRun
+from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
-from assets.execution import StageResources, StageRun, run_stage, stage_asset
-from assets.inputs import bars_of, policy_of, table_of
+from assets.execution import StageResources, run_stage, stage_asset
 from assets.lineage import verify_current
 from assets.metadata import Metadata, picture, table
 from resources.failure import clear_failure

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import dagster as dg
-import torch
 
-from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact, stage_key
-from archetype_dagster.checkpoints import ResumePoint
+from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact
 from archetype_dagster.errors import ArtifactError
+from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
+from archetype_dagster.pipeline.manifests import stage_manifest
+from archetype_dagster.pipeline.stages import STAGES, Stage
 from archetype_dagster.settings import PAIRS, Settings
 from archetype_dagster.types import Progress
 from assets.lineage import verify_current
 from assets.metadata import Metadata, numeric_values
-from assets.stages import STAGES, Stage, stage_settings
 from resources.compute import ComputeResource
 from resources.failure import clear_failure
 from resources.progress import ProgressResource
@@ -29,13 +29,6 @@ RESOURCE_KEYS: Final = {"settings", "store", "compute", "tracking", "progress"}
 GPU_POOL: Final = "gpu"
 
 
-class Saveable(Protocol):
-    """What a stage computes: something that writes plain files into an empty folder."""
-
-    def save(self, directory: Path) -> None:
-        """Write the files."""
-
-
 class StageResources(Protocol):
     """The resources every stage is given."""
 
@@ -44,25 +37,6 @@ class StageResources(Protocol):
     compute: ComputeResource
     tracking: TrackingResource
     progress: ProgressResource
-
-
-@dataclass(frozen=True)
-class StageRun:
-    """What a stage's computation works with.
-
-    Attributes:
-        pair: traded pair; empty for a stage over all pairs.
-        settings: the whole settings tree.
-        device: where networks run.
-        resume: where a training loop keeps its state.
-        progress: where long work reports to.
-    """
-
-    pair: str
-    settings: Settings
-    device: torch.device
-    resume: ResumePoint
-    progress: Progress
 
 
 @dataclass(frozen=True)
@@ -114,8 +88,8 @@ def run_stage(
     context: dg.AssetExecutionContext,
     parents: Sequence[Artifact],
     *,
-    compute: Callable[[StageRun], Saveable],
     describe: Callable[[Artifact], Metadata],
+    compute: Callable[[StageRun], Saveable] | None = None,
     source: Callable[[Settings, str], Mapping[str, str]] | None = None,
 ) -> dg.MaterializeResult[Artifact]:
     """Materialise a stage for the context's partition.
@@ -123,8 +97,9 @@ def run_stage(
     Args:
         context: of the running asset.
         parents: artifacts it is made from.
-        compute: the work; called only when the artifact on disk was not made from exactly this.
         describe: metadata for a person, read from the artifact.
+        compute: the work, where it is not the stage's own among `COMPUTATIONS`; called only when the
+            artifact on disk was not made from exactly this.
         source: for a stage at the graph's root, hashes of the files it reads, by name.
 
     Raises:
@@ -133,6 +108,8 @@ def run_stage(
     resources = cast(StageResources, context.resources)
     stage = STAGES[context.asset_key.path[-1]]
     pair = context.partition_key if stage.per_pair else None
+    by_kind = {parent.manifest.kind: parent for parent in parents}
+    work = compute or (lambda run: COMPUTATIONS[stage.kind](run, by_kind))
     with clear_failure():
         settings = resources.settings.load()
         roots = source(settings, pair) if source and pair else {}
@@ -144,7 +121,7 @@ def run_stage(
             reused = artifact is not None
             began = time.monotonic()
             if artifact is None:
-                artifact, description = _compute(context, resources, stage, wanted, settings, compute, describe)
+                artifact, description = _compute(context, resources, stage, wanted, settings, work, describe)
             else:
                 description = describe(artifact)
             seconds = time.monotonic() - began
@@ -177,30 +154,7 @@ def _manifest(
     if stage.per_pair:
         for parent in parents:
             verify_current(parent.manifest.kind, pair, store=store, settings=settings, verified=verified)
-    read = stage_settings(stage, settings, pair)
-    hashes = {**source, **{_parent_name(parent, stage): parent.content_hash for parent in parents}}
-    seed = settings.seed if stage.seeded else 0
-    key = stage_key(stage.kind, pair=pair, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
-    fingerprints = sorted({_data_fingerprint(parent) for parent in parents})
-    return Manifest(
-        kind=stage.kind,
-        pair=pair,
-        key=key,
-        settings=read,
-        parents=hashes,
-        seed=seed,
-        code_version=stage.code_version,
-        data_fingerprint="+".join(fingerprints) if fingerprints else key,
-        facts={"hindsight": settings.codebook.hindsight},
-    )
-
-
-def _parent_name(parent: Artifact, stage: Stage) -> str:
-    return parent.manifest.kind if stage.per_pair else f"{parent.manifest.kind}/{parent.manifest.pair}"
-
-
-def _data_fingerprint(parent: Artifact) -> str:
-    return parent.content_hash if parent.manifest.kind == "market_bars" else parent.manifest.data_fingerprint
+    return stage_manifest(stage, pair, settings, parents, source)
 
 
 def _reusable(context: dg.AssetExecutionContext, directory: Path, wanted: Manifest) -> Artifact | None:

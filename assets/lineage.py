@@ -2,8 +2,8 @@
 
 from archetype_dagster.artifacts import Manifest, read_manifest
 from archetype_dagster.errors import ArtifactError
+from archetype_dagster.pipeline.stages import STAGES, stage_settings
 from archetype_dagster.settings import Settings
-from assets.stages import STAGES, stage_settings
 from resources.storage import ArtifactStore
 
 

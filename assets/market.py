@@ -1,66 +1,31 @@
 """Market data: validated bars, and the features and trade costs computed from them."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
-
 import dagster as dg
 import numpy as np
 import polars as pl
 
-from archetype_dagster.artifacts import Artifact, file_hash, json_hash, read_json, write_json
-from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
+from archetype_dagster.artifacts import Artifact, read_json
 from archetype_dagster.market.features import FEATURE_NAMES
-from archetype_dagster.market.sources import bars_with_report, source_files
-from archetype_dagster.market.validation import BarsReport
-from archetype_dagster.settings import Settings
+from archetype_dagster.market.market_bars import REPORT_FILE
+from archetype_dagster.pipeline.inputs import bars_of, table_of
+from archetype_dagster.pipeline.manifests import source_hashes
 from archetype_dagster.types import FloatArray, JsonDict
-from assets.execution import StageRun, run_stage, stage_asset
-from assets.inputs import BARS_FILE, bars_of, table_of
+from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
-
-REPORT_FILE: Final = "report.json"
-
-
-@dataclass(frozen=True)
-class MarketBars:
-    """Bars and the report on them as they came."""
-
-    bars: pl.DataFrame
-    report: BarsReport
-
-    def save(self, directory: Path) -> None:
-        """Write bars.parquet and report.json into an existing folder."""
-        self.bars.write_parquet(directory / BARS_FILE)
-        write_json(directory / REPORT_FILE, self.report.as_dict())
 
 
 @stage_asset()
 def market_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact]:
     """Validated bars of the pair with their order book, from the configured source."""
 
-    def compute(run: StageRun) -> MarketBars:
-        return MarketBars(*bars_with_report(run.settings, run.pair))
-
-    return run_stage(context, [], source=_source_files, compute=compute, describe=_describe_bars)
+    return run_stage(context, [], source=source_hashes, describe=_describe_bars)
 
 
 @stage_asset()
 def feature_table(context: dg.AssetExecutionContext, market_bars: Artifact) -> dg.MaterializeResult[Artifact]:
     """The 45 features, the cost of every trade and the scaler fitted on the training split."""
 
-    def compute(run: StageRun) -> FeatureTable:
-        return build_feature_table(bars_of(market_bars), run.settings, run.pair)
-
-    return run_stage(context, [market_bars], compute=compute, describe=_describe_features)
-
-
-def _source_files(settings: Settings, pair: str) -> dict[str, str]:
-    """Hash of the files that the bars come from, so that a changed file is read again."""
-    hashes = [file_hash(file) for file in source_files(settings.market, settings.pair(pair))]
-    if not hashes:
-        return {}
-    return {"source": hashes[0] if len(hashes) == 1 else json_hash(hashes)}
+    return run_stage(context, [market_bars], describe=_describe_features)
 
 
 def _describe_bars(artifact: Artifact) -> Metadata:

@@ -3,10 +3,8 @@
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.codebook import Codebook
-from archetype_dagster.selection import ArchetypeReturns, Selector, build_archetype_returns, train_selector
-from assets.execution import StageRun, run_stage, stage_asset
-from assets.inputs import splits_of
+from archetype_dagster.selection import ArchetypeReturns, Selector
+from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, closing_values, curves, table
 
 
@@ -16,19 +14,7 @@ def archetype_returns(
 ) -> dg.MaterializeResult[Artifact]:
     """What each archetype would have earned from each training and validation start, known exactly."""
 
-    def compute(run: StageRun) -> ArchetypeReturns:
-        splits = splits_of(feature_table, run.settings)
-        return build_archetype_returns(
-            splits.train,
-            splits.validation,
-            Codebook.load(vq_codebook.directory),
-            run.settings.planner,
-            run.settings.selection,
-            device=run.device,
-            progress=run.progress,
-        )
-
-    return run_stage(context, [feature_table, vq_codebook], compute=compute, describe=_describe_returns)
+    return run_stage(context, [feature_table, vq_codebook], describe=_describe_returns)
 
 
 @stage_asset()
@@ -37,21 +23,7 @@ def selection_checkpoint(
 ) -> dg.MaterializeResult[Artifact]:
     """The policy that chooses an archetype at a horizon's start (Eq. 5), best on validation."""
 
-    def compute(run: StageRun) -> Selector:
-        splits = splits_of(feature_table, run.settings)
-        return train_selector(
-            splits.train,
-            splits.validation,
-            ArchetypeReturns.load(archetype_returns.directory),
-            run.settings.selection,
-            horizon_bars=run.settings.planner.horizon_bars,
-            seed=run.settings.seed,
-            device=run.device,
-            resume=run.resume,
-            progress=run.progress,
-        )
-
-    return run_stage(context, [feature_table, archetype_returns], compute=compute, describe=_describe_selector)
+    return run_stage(context, [feature_table, archetype_returns], describe=_describe_selector)
 
 
 def _describe_returns(artifact: Artifact) -> Metadata:

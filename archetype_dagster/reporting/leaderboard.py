@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from archetype_dagster.artifacts import read_json, write_bytes_atomically, write_json
+from archetype_dagster.artifacts import write_bytes_atomically, write_json
 from archetype_dagster.reporting.content import VARIANT_LABELS
 from archetype_dagster.reporting.rendering import render
-from archetype_dagster.reporting.report import METRICS_FILE, write_table
+from archetype_dagster.reporting.report import write_table
 from archetype_dagster.reporting.run_facts import book_name, source_name
 from archetype_dagster.types import JsonDict
 
@@ -29,16 +29,6 @@ _SCHEMA: Final = {
     "trades": pl.Int64,
     "settings_hash": pl.String,
 }
-
-
-def read_metrics(directory: Path) -> JsonDict:
-    """The metrics.json of a report written by `write_report`.
-
-    Raises:
-        ArtifactError: missing or damaged.
-    """
-    metrics: JsonDict = read_json(directory / METRICS_FILE)
-    return metrics
 
 
 def leaderboard(metrics: Mapping[str, JsonDict]) -> pl.DataFrame:

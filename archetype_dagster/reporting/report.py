@@ -20,6 +20,7 @@ from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 
 METRICS_FILE: Final = "metrics.json"
+LEDGER_FILE: Final = "ledger.parquet"
 REPORT_FILE: Final = "report.html"
 
 
@@ -50,7 +51,7 @@ def write_report(
     write_table(directory / "metrics.csv", table)
     ledger = evaluation.full.ledger.frame()
     write_table(directory / "ledger.csv", ledger)
-    write_table(directory / "ledger.parquet", ledger)
+    write_table(directory / LEDGER_FILE, ledger)
     write_table(directory / "net_values.parquet", net_values(rows))
     page = render("report.html", _page(evaluation, rows, settings, provenance or {}))
     write_bytes_atomically(directory / REPORT_FILE, page.encode())

@@ -11,7 +11,7 @@ import pytest
 from archetype_dagster.definitions import build_defs, defs
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.jobs import PIPELINE, select_stages
-from assets.stages import STAGES
+from archetype_dagster.pipeline.stages import STAGES
 
 EVERY_PAIR = {"BTC", "ETH", "DOT", "BNB"}
 GRAPH = {
@@ -125,3 +125,9 @@ def test_an_unknown_resource_override_is_refused():
 def test_loading_does_not_import_mlflow():
     code = "import sys, archetype_dagster.definitions; assert 'mlflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_asset_depends_on_exactly_the_parents_its_stage_names():
+    graph = defs.resolve_asset_graph()
+    found = {kind: {key.to_user_string() for key in graph.get(dg.AssetKey(kind)).parent_keys} for kind in STAGES}
+    assert found == {kind: set(stage.parents) for kind, stage in STAGES.items()}

@@ -16,8 +16,8 @@ from archetype_dagster.cli import app
 from archetype_dagster.jobs import Outcome
 from archetype_dagster.market.sources import source_files
 from archetype_dagster.market.vendors import SOURCES
+from archetype_dagster.pipeline.stages import STAGES, stage_settings
 from archetype_dagster.settings import IngestionSettings, MarketSource, VendorSource, load_settings
-from assets.stages import STAGES, stage_settings
 
 BARS_72H = "book/standx_perp_btcusd_bars_10min_72h.csv"
 SMALL: Mapping[str, Any] = {

@@ -10,9 +10,9 @@ import pytest
 
 from archetype_dagster import settings as settings_module
 from archetype_dagster.jobs import Outcome
+from archetype_dagster.pipeline.stages import STAGES, stage_settings
 from archetype_dagster.settings import Settings, load_settings
 from assets import execution
-from assets.stages import STAGES, stage_settings
 
 OTHER_CHOICES = {
     "planner.trade_constraint": "round_trip",

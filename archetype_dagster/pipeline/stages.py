@@ -20,6 +20,7 @@ class Stage:
     Attributes:
         kind: asset name and artifact kind.
         group: asset group.
+        parents: stages whose artifacts it is made from.
         settings: dotted names of the settings the stage reads; a section stands for all its values.
             `pair.*` are the pair's own, `calibration.*` the content of a shipped calibration file.
         seeded: whether the stage draws random numbers.
@@ -31,6 +32,7 @@ class Stage:
 
     kind: str
     group: str
+    parents: tuple[str, ...]
     settings: tuple[str, ...]
     seeded: bool = False
     code_version: str = "1"
@@ -49,10 +51,11 @@ _TRAINING = (
 )
 
 _TABLE = (
-    Stage("market_bars", "market", ("market", "pair", "calibration.modelled_book"), seeded=True),
+    Stage("market_bars", "market", (), ("market", "pair", "calibration.modelled_book"), seeded=True),
     Stage(
         "feature_table",
         "market",
+        ("market_bars",),
         (
             "features",
             "execution.commission_rate",
@@ -67,11 +70,16 @@ _TABLE = (
         ),
     ),
     Stage(
-        "dp_trajectories", "discovery", ("planner", "splits.train_start", "splits.train_end", *_DATASET), seeded=True
+        "dp_trajectories",
+        "discovery",
+        ("feature_table",),
+        ("planner", "splits.train_start", "splits.train_end", *_DATASET),
+        seeded=True,
     ),
     Stage(
         "vq_codebook",
         "discovery",
+        ("feature_table", "dp_trajectories"),
         ("codebook", "splits.train_start", "splits.train_end", *_DATASET),
         seeded=True,
         gpu=True,
@@ -80,14 +88,32 @@ _TABLE = (
     Stage(
         "archetype_returns",
         "selection",
+        ("feature_table", "vq_codebook"),
         ("planner.gamma", "planner.trade_constraint", "selection.stride_bars", *_TRAINING),
         gpu=True,
     ),
-    Stage("selection_checkpoint", "selection", ("selection", *_TRAINING), seeded=True, gpu=True, tracked=True),
-    Stage("refinement_checkpoint", "refinement", ("refinement", *_TRAINING), seeded=True, gpu=True, tracked=True),
+    Stage(
+        "selection_checkpoint",
+        "selection",
+        ("feature_table", "archetype_returns"),
+        ("selection", *_TRAINING),
+        seeded=True,
+        gpu=True,
+        tracked=True,
+    ),
+    Stage(
+        "refinement_checkpoint",
+        "refinement",
+        ("feature_table", "vq_codebook", "selection_checkpoint"),
+        ("refinement", *_TRAINING),
+        seeded=True,
+        gpu=True,
+        tracked=True,
+    ),
     Stage(
         "onnx_policy",
         "deployment",
+        ("feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"),
         (
             "execution.commission_rate",
             "execution.depth_policy",
@@ -105,6 +131,7 @@ _TABLE = (
     Stage(
         "evaluation_report",
         "evaluation",
+        ("market_bars", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"),
         (
             "market",
             "splits",
@@ -121,7 +148,7 @@ _TABLE = (
         seeded=True,
         tracked=True,
     ),
-    Stage("leaderboard", "evaluation", (), per_pair=False),
+    Stage("leaderboard", "evaluation", ("evaluation_report",), (), per_pair=False),
 )
 STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for stage in _TABLE})
 

@@ -3,16 +3,14 @@
 import polars as pl
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.backtest.ledger import Ledger
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.market.feature_table import FeatureTable
+from archetype_dagster.market.market_bars import BARS_FILE
 from archetype_dagster.market.splits import Splits, split_dataset
 from archetype_dagster.refinement import Refiner
 from archetype_dagster.selection import Selector
 from archetype_dagster.settings import Settings
-
-BARS_FILE = "bars.parquet"
 
 
 def bars_of(market_bars: Artifact) -> pl.DataFrame:
@@ -37,21 +35,4 @@ def policy_of(codebook: Artifact, selector: Artifact, refiner: Artifact, setting
         Selector.load(selector.directory),
         Refiner.load(refiner.directory),
         settings,
-    )
-
-
-def ledger_of(evaluation_report: Artifact, settings: Settings) -> Ledger:
-    """The full policy's ledger as it was written, for an audit that does not trust who wrote it."""
-    from archetype_dagster.reporting import read_metrics
-
-    frame = pl.read_parquet(evaluation_report.path("ledger.parquet"))
-    summary = read_metrics(evaluation_report.directory)
-    arrays = {name: frame[name].to_numpy() for name in frame.columns if name != "timestamp"}
-    return Ledger(
-        timestamps=frame["timestamp"].dt.replace_time_zone(None).to_numpy(),
-        **arrays,
-        initial_capital=summary["initial_capital"],
-        max_position=summary["max_position"],
-        commission_rate=settings.execution.commission_rate,
-        ruined=summary["variants"]["full"]["ruined"],
     )

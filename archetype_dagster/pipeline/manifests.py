@@ -1,0 +1,62 @@
+"""What an artifact of a stage will be called: its key from settings, parents and seed, before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from archetype_dagster.artifacts import Artifact, Manifest, file_hash, json_hash, stage_key
+from archetype_dagster.market.sources import source_files
+from archetype_dagster.pipeline.stages import Stage, stage_settings
+from archetype_dagster.settings import Settings
+
+MARKET_BARS = "market_bars"
+
+
+def stage_manifest(
+    stage: Stage, pair: str | None, settings: Settings, parents: Sequence[Artifact], source: Mapping[str, str]
+) -> Manifest:
+    """The manifest, without files, of the artifact that a stage makes from its parents.
+
+    Args:
+        stage: the stage.
+        pair: traded pair; None for a stage over all pairs.
+        settings: the run's settings.
+        parents: artifacts it is made from.
+        source: hashes of the files it reads, by name; only for a stage at the graph's root.
+    """
+    read = stage_settings(stage, settings, pair)
+    hashes = {**source, **{_parent_name(parent, stage): parent.content_hash for parent in parents}}
+    seed = settings.seed if stage.seeded else 0
+    key = stage_key(stage.kind, pair=pair, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
+    fingerprints = sorted({_data_fingerprint(parent) for parent in parents})
+    return Manifest(
+        kind=stage.kind,
+        pair=pair,
+        key=key,
+        settings=read,
+        parents=hashes,
+        seed=seed,
+        code_version=stage.code_version,
+        data_fingerprint="+".join(fingerprints) if fingerprints else key,
+        facts={"hindsight": settings.codebook.hindsight},
+    )
+
+
+def source_hashes(settings: Settings, pair: str) -> dict[str, str]:
+    """Hash of the files that the bars come from, so that a changed file is read again; empty without files.
+
+    Raises:
+        MarketDataError: a file is missing.
+    """
+    hashes = [file_hash(file) for file in source_files(settings.market, settings.pair(pair))]
+    if not hashes:
+        return {}
+    return {"source": hashes[0] if len(hashes) == 1 else json_hash(hashes)}
+
+
+def _parent_name(parent: Artifact, stage: Stage) -> str:
+    return parent.manifest.kind if stage.per_pair else f"{parent.manifest.kind}/{parent.manifest.pair}"
+
+
+def _data_fingerprint(parent: Artifact) -> str:
+    return parent.content_hash if parent.manifest.kind == MARKET_BARS else parent.manifest.data_fingerprint

@@ -1,0 +1,43 @@
+"""Reports read back from the files they were written to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from archetype_dagster.artifacts import read_json, read_table
+from archetype_dagster.backtest.ledger import Ledger
+from archetype_dagster.reporting.report import LEDGER_FILE, METRICS_FILE
+from archetype_dagster.types import JsonDict
+
+
+def read_metrics(directory: Path) -> JsonDict:
+    """The metrics.json of a report written by `write_report`.
+
+    Raises:
+        ArtifactError: missing or damaged.
+    """
+    metrics: JsonDict = read_json(directory / METRICS_FILE)
+    return metrics
+
+
+def read_ledger(directory: Path, *, commission_rate: float) -> Ledger:
+    """The full policy's ledger as it was written, for an audit that does not trust who wrote it.
+
+    Args:
+        directory: folder of a report written by `write_report`.
+        commission_rate: commission of the run, as a fraction of the traded notional.
+
+    Raises:
+        ArtifactError: a file is missing or damaged.
+    """
+    frame = read_table(directory / LEDGER_FILE)
+    summary = read_metrics(directory)
+    arrays = {name: frame[name].to_numpy() for name in frame.columns if name != "timestamp"}
+    return Ledger(
+        timestamps=frame["timestamp"].dt.replace_time_zone(None).to_numpy(),
+        **arrays,
+        initial_capital=summary["initial_capital"],
+        max_position=summary["max_position"],
+        commission_rate=commission_rate,
+        ruined=summary["variants"]["full"]["ruined"],
+    )
