@@ -9,13 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from archetype_dagster.backtest.metric_kernels import defined, metric_arrays
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.types import FloatArray, JsonDict
 
 BARS_PER_YEAR: Final = 52_560
 _YEAR: Final = np.timedelta64(365, "D")
-# A return V_t / V_{t-1} - 1 is a rounded number near 1 less 1: a deviation below some units in the last place is noise.
-_RESIDUE: Final = 64 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
@@ -59,33 +58,49 @@ def performance(net_value: ArrayLike, *, periods_per_year: float = BARS_PER_YEAR
         ValueError: fewer than two values, not one-dimensional, a non-finite value, a non-positive
             start, or a periods_per_year that is not positive and finite.
     """
+    path = path_until_ruin(net_value)
+    check_periods_per_year(periods_per_year)
+    metrics = metric_arrays(
+        path_returns(path)[None], path[None, 1:], start=float(path[0]), periods_per_year=periods_per_year
+    )
+    values = {name: float(value[0]) for name, value in vars(metrics).items()}
+    return Performance(
+        total_return=values["total_return"],
+        annual_volatility=values["annual_volatility"],
+        max_drawdown=values["max_drawdown"],
+        sharpe=defined(values["sharpe"]),
+        calmar=defined(values["calmar"]),
+        sortino=defined(values["sortino"]),
+        ruined=bool(path[-1] == 0),
+    )
+
+
+def path_until_ruin(net_value: ArrayLike) -> FloatArray:
+    """The path as float64 up to its first value <= 0, which becomes 0; the whole path where there is none.
+
+    Args:
+        net_value: (T,) net value in quote units, T >= 2, starting at the initial capital V_1.
+
+    Raises:
+        ValueError: fewer than two values, not one-dimensional, a non-finite value, or a non-positive start.
+    """
     path = _checked_path(net_value)
-    if not (np.isfinite(periods_per_year) and periods_per_year > 0):
-        raise ValueError(f"periods_per_year must be positive and finite, got periods_per_year={periods_per_year}")
     lost = path <= 0
-    ruined = bool(lost.any())
-    if ruined:
+    if lost.any():
         path = path[: int(lost.argmax()) + 1].copy()
         path[-1] = 0.0
-    returns = path[1:] / path[:-1] - 1
-    residue = _RESIDUE * (1 + float(np.abs(returns).max()))
-    mean = float(returns.mean())
-    deviation = _without_residue(float(returns.std()), residue)
-    downside = _without_residue(float(np.sqrt(np.mean(np.minimum(returns, 0) ** 2))), residue)
-    drawdown = _without_residue(float(drawdowns(path).max()), residue)
-    volatility = deviation * np.sqrt(periods_per_year)
-    sharpe = mean / deviation * np.sqrt(periods_per_year) if deviation else None
-    # Where the Sharpe ratio exists, the identity ACR = ASR AVOL / MDD holds to the last bit.
-    annual_mean = mean * periods_per_year if sharpe is None else sharpe * volatility
-    return Performance(
-        total_return=float(path[-1] / path[0] - 1),
-        annual_volatility=float(volatility),
-        max_drawdown=drawdown,
-        sharpe=None if sharpe is None else float(sharpe),
-        calmar=float(annual_mean / drawdown) if drawdown else None,
-        sortino=float(mean / downside * np.sqrt(periods_per_year)) if downside else None,
-        ruined=ruined,
-    )
+    return path
+
+
+def path_returns(path: FloatArray) -> FloatArray:
+    """r_t = V_t / V_{t-1} - 1 of a path that ends at ruin, float64 (T - 1,); -1 at ruin."""
+    return np.asarray(path[1:] / path[:-1] - 1)
+
+
+def check_periods_per_year(periods_per_year: float) -> None:
+    """Refuse a year that has no periods (`ValueError`)."""
+    if not (np.isfinite(periods_per_year) and periods_per_year > 0):
+        raise ValueError(f"periods_per_year must be positive and finite, got periods_per_year={periods_per_year}")
 
 
 def mean_performance(performances: Iterable[Performance]) -> Performance:
@@ -166,7 +181,3 @@ def _checked_path(net_value: ArrayLike) -> FloatArray:
     if path[0] <= 0:
         raise ValueError(f"net_value must start above zero, got {path[0]}")
     return path
-
-
-def _without_residue(value: float, residue: float) -> float:
-    return 0.0 if value <= residue else value
