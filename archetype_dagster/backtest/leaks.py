@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from archetype_dagster.backtest.replay import bar_ends
 from archetype_dagster.market.bars import num_book_levels
 from archetype_dagster.seeding import numpy_generator
 from archetype_dagster.types import BoolArray, JsonDict
@@ -120,7 +121,7 @@ def check_no_lookahead(
     if cuts < 1:
         raise ValueError(f"cuts must be positive, got cuts={cuts}")
     baseline = run(bars)
-    timestamps = _timestamps(bars)
+    timestamps = bar_ends(bars)
     generator = numpy_generator(seed, "leak_check")
     rows = _draw_cuts(timestamps, baseline, cuts, generator)
     compared = dict.fromkeys(baseline, 0)
@@ -225,7 +226,3 @@ def _verdict(
     if hindsight:
         return LeakStatus.HINDSIGHT, "the decoder reads the horizon's future; all that does not depend on it is causal"
     return LeakStatus.PASSED, f"{sum(compared.values()):,} entries of {len(compared)} arrays did not move a bit"
-
-
-def _timestamps(bars: pl.DataFrame) -> NDArray[np.datetime64]:
-    return bars["timestamp"].dt.replace_time_zone(None).to_numpy().astype("datetime64[us]")

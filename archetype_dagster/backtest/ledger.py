@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -109,27 +110,65 @@ class Reconciliation:
         return {**vars(self), "failures": list(self.failures), "passed": self.passed}
 
 
-def reconcile(ledger: Ledger) -> Reconciliation:
-    """Check the ledger's identities, each to 1e-9 relative; a broken one is named, never repaired.
+@dataclass(frozen=True)
+class RuleCheck:
+    """One rule, tried at every bar.
 
-    Sum of rewards = change of net value; net value = cash + position * mark; cash moves by exactly
-    what was traded and paid; positions are -m, 0 or m and move by what was traded; fee = rate *
-    turnover * mark; fee and slippage are never negative; only the last net value may be <= 0.
+    Attributes:
+        rule: what must hold, in words.
+        broken: number of bars at which it does not.
+        row: first such bar, None where it holds throughout.
+        timestamp: bar end of that bar, UTC.
+    """
+
+    rule: str
+    broken: int
+    row: int | None
+    timestamp: np.datetime64 | None
+
+    @property
+    def passed(self) -> bool:
+        """True where the rule holds at every bar."""
+        return not self.broken
+
+    def __str__(self) -> str:
+        if self.passed:
+            return f"{self.rule}: holds"
+        more = f" and {self.broken - 1} more" if self.broken > 1 else ""
+        return f"{self.rule}: broken at {self.timestamp} (row {self.row}){more}"
+
+
+def check_rules(rules: Mapping[str, BoolArray], timestamps: NDArray[np.datetime64]) -> tuple[RuleCheck, ...]:
+    """Each rule with the first bar that breaks it; a rule says at which of the T bars it holds, bool (T,)."""
+    checks = []
+    for rule, held in rules.items():
+        row = None if held.all() else int(np.argmin(held))
+        checks.append(RuleCheck(rule, int((~held).sum()), row, None if row is None else timestamps[row]))
+    return tuple(checks)
+
+
+def ledger_rules(ledger: Ledger) -> dict[str, BoolArray]:
+    """Identities of a ledger by name, bool (T,) where each holds, to 1e-9 of the money at stake.
+
+    Net value = cash + position * mark; cash moves by exactly what was traded and paid;
+    r_t = P_t (p_{t+1} - p_t) - O_t; positions are -m, 0 or m and move by what was traded;
+    fee = rate * turnover * mark; fee and slippage are never negative; only the last net value may be
+    <= 0. A NaN breaks every rule that it enters.
     """
     money = max(ledger.initial_capital, ledger.max_position * float(ledger.mark.max()))
     start = np.concatenate([[ledger.initial_capital], ledger.cash[:-1]])
-    paid = ledger.traded * ledger.mark + ledger.fee + ledger.slippage
-    units = ledger.position / ledger.max_position
     opening = np.concatenate([[0.0], ledger.position[:-1]])
-    change = float(ledger.net_value[-1] - ledger.initial_capital)
-    reward_sum = float(ledger.reward.sum())
-    error = abs(reward_sum - change) / max(ledger.initial_capital, abs(change))
-    rules: dict[str, BoolArray] = {
+    paid = ledger.fee + ledger.slippage
+    moves = np.append(np.diff(ledger.mark), 0.0)
+    return {
         "net value is cash + position * mark": _close(
             ledger.net_value, ledger.cash + ledger.position * ledger.mark, money
         ),
-        "cash moves by what was traded and paid": _close(ledger.cash, start - paid, money),
-        "position is -m, 0 or m": np.isin(units, (-1.0, 0.0, 1.0)),
+        "cash moves by what was traded and paid": _close(
+            ledger.cash, start - ledger.traded * ledger.mark - paid, money
+        ),
+        "reward is position * next move - fee - slippage": _close(ledger.reward, ledger.position * moves - paid, money),
+        "position is -m, 0 or m": np.isin(ledger.position / ledger.max_position, (-1.0, 0.0, 1.0)),
         "position moves by what was traded": _close(ledger.position, opening + ledger.traded, ledger.max_position),
         "turnover is at least the net trade": ledger.turnover >= np.abs(ledger.traded),
         "fee is rate * turnover * mark": _close(
@@ -138,11 +177,17 @@ def reconcile(ledger: Ledger) -> Reconciliation:
         "fee and slippage are not negative": (ledger.fee >= 0) & (ledger.slippage >= 0),
         "net value is positive until ruin": (ledger.net_value > 0) | _last_row_of(ledger),
     }
-    failures = [
-        f"{rule}: broken at {ledger.timestamps[int(np.argmin(held))]} (row {int(np.argmin(held))})"
-        for rule, held in rules.items()
-        if not held.all()
-    ]
+
+
+def reconcile(ledger: Ledger) -> Reconciliation:
+    """Check `ledger_rules`, and that the rewards sum to the change of net value, each to 1e-9 relative.
+
+    A broken rule is named with its first bar, never repaired.
+    """
+    change = float(ledger.net_value[-1] - ledger.initial_capital)
+    reward_sum = float(ledger.reward.sum())
+    error = abs(reward_sum - change) / max(ledger.initial_capital, abs(change))
+    failures = [str(check) for check in check_rules(ledger_rules(ledger), ledger.timestamps) if not check.passed]
     # `not <=` rather than `>`: a NaN error must fail too.
     if not error <= RECONCILIATION_TOLERANCE:
         failures.insert(0, f"rewards sum to {reward_sum!r}, the net value changed by {change!r}")

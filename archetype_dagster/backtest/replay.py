@@ -15,7 +15,7 @@ from archetype_dagster.backtest.ledger import Ledger
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.book import execution_cost_parts, mark_prices
 from archetype_dagster.settings import ExecutionSettings, PairSettings, Settings
-from archetype_dagster.types import FLAT, ActionArray, FloatArray, IndexArray
+from archetype_dagster.types import FLAT, ActionArray, BoolArray, FloatArray, IndexArray
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def price_bars(bars: pl.DataFrame, pair: PairSettings, settings: ExecutionSettin
     """Price every trade between the three positions on every bar's book, as the feature table does."""
     slippage, commission = execution_cost_parts(bars, settings, pair)
     return PricedBars(
-        timestamps=bars["timestamp"].dt.replace_time_zone(None).to_numpy().astype("datetime64[us]"),
+        timestamps=bar_ends(bars),
         mark=mark_prices(bars),
         slippage=slippage,
         commission=commission,
@@ -98,6 +98,11 @@ def price_bars(bars: pl.DataFrame, pair: PairSettings, settings: ExecutionSettin
         max_position=pair.max_position,
         commission_rate=settings.commission_rate,
     )
+
+
+def bar_ends(bars: pl.DataFrame) -> NDArray[np.datetime64]:
+    """Bar ends as datetime64[us] (T,), UTC."""
+    return bars["timestamp"].dt.replace_time_zone(None).to_numpy().astype("datetime64[us]")
 
 
 def replay_priced(
@@ -114,7 +119,7 @@ def replay_priced(
     held = _executed(decided, priced.segment, settings.execution_delay_bars)
     opening = np.concatenate([[FLAT], held[:-1]])
     # A settled bar trades twice, to flat and on; elsewhere the first leg is from a position to itself.
-    between = np.where(_settle_rows(settings, priced, horizon_starts), FLAT, opening)
+    between = np.where(settled_rows(settings, priced, horizon_starts), FLAT, opening)
     rows = np.arange(len(priced))
     fee = priced.commission[rows, opening, between] + priced.commission[rows, between, held]
     slippage = priced.slippage[rows, opening, between] + priced.slippage[rows, between, held]
@@ -157,9 +162,12 @@ def _executed(decided: ActionArray, segment: NDArray[np.int32], delay: int) -> I
     return np.where(newest >= 0, decided[np.maximum(newest, 0)], FLAT).astype(np.int64)
 
 
-def _settle_rows(
-    settings: ExecutionSettings, priced: PricedBars, horizon_starts: IndexArray | None
-) -> NDArray[np.bool_]:
+def settled_rows(settings: ExecutionSettings, priced: PricedBars, horizon_starts: IndexArray | None) -> BoolArray:
+    """Bars that close their position before their trade, bool (T,): none unless `horizon_boundary` is `settle`.
+
+    Raises:
+        ValueError: `settle` without horizon_starts, or starts that are no rows of the bars.
+    """
     rows = np.zeros(len(priced), dtype=np.bool_)
     if settings.horizon_boundary == "carry":
         return rows
