@@ -4,17 +4,26 @@ import os
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Workers share the cores; read once, when torch loads, and inherited by every process a test starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-@pytest.hookimpl(tryfirst=True)
+class FilesAndBlocks(LoadScopeScheduling):
+    """A file stays on one worker, so that its fixtures are made once; the README's blocks share none."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if "test_readme.py" in nodeid else nodeid.split("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return FilesAndBlocks(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file on one worker, so that its fixtures are made once, and begin with the files that take long."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    """Begin with what takes long, so that no worker is left alone with it at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

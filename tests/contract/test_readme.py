@@ -39,11 +39,7 @@ def test_the_readme_shows_commands_and_the_library() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(i, id=f"{language}-{i}", marks=pytest.mark.xdist_group(f"readme-{i}"))
-        for i, (language, _) in enumerate(BLOCKS)
-    ],
+    "number", range(len(BLOCKS)), ids=[f"{language}-{i}" for i, (language, _) in enumerate(BLOCKS)]
 )
 def test_block_runs(number: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     language, code = BLOCKS[number]
