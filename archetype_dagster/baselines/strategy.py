@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from archetype_dagster.backtest.policy import carried_actions
 from archetype_dagster.checkpoints import ResumePoint
+from archetype_dagster.envs import RewardTable
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.settings import BaselineSettings
-from archetype_dagster.types import ActionArray, Progress
+from archetype_dagster.types import FLAT, ActionArray, BoolArray, Progress
 
 
 class Strategy(Protocol):
@@ -79,7 +80,24 @@ def rolled_out(next_actions: ActionArray, segment: NDArray[np.int32]) -> ActionA
         raise ValueError(
             f"next_actions must be (T, 3) for T = {len(segment)} rows of segment, got {next_actions.shape}"
         )
+    held = carried_actions(next_actions, _fresh(segment))
+    return next_actions[np.arange(len(segment)), held].astype(np.int8)
+
+
+def mean_reward(actions: ActionArray, dataset: MarketDataset, table: RewardTable) -> float:
+    """Mean reward of a strategy's actions over the rows that can be traded, percent of notional per bar.
+
+    Args:
+        actions: int8 (T,), one per row of `dataset`; each segment is entered flat.
+        dataset: the rows.
+        table: their `reward_table`.
+    """
+    held = np.full(len(actions), FLAT, dtype=np.int8)
+    held[1:] = np.where(_fresh(dataset.segment)[1:], FLAT, actions[:-1])
+    return float(table.earned(actions, held)[table.usable].mean())
+
+
+def _fresh(segment: NDArray[np.int32]) -> BoolArray:
     fresh = np.ones(len(segment), dtype=np.bool_)
     fresh[1:] = segment[1:] != segment[:-1]
-    held = carried_actions(next_actions, fresh)
-    return next_actions[np.arange(len(segment)), held].astype(np.int8)
+    return fresh

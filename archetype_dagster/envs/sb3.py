@@ -65,8 +65,9 @@ class TradingVecEnv(VecEnv):
         """Nothing is held open."""
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute of the core, once for each copy asked about."""
-        return [getattr(self.core, attr_name)] * len(list(self._get_indices(indices)))
+        """An attribute of the core, once for each copy asked about; nothing is ever rendered."""
+        value = None if attr_name == "render_mode" else getattr(self.core, attr_name)
+        return [value] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Refused: the copies share everything."""
@@ -87,4 +88,5 @@ class TradingVecEnv(VecEnv):
     def _widened(self, observations: StateArray, rows: IndexArray) -> StateArray:
         if self.windows is None:
             return observations
-        return np.concatenate((self.windows.at(rows).reshape(len(rows), -1), observations[:, -3:]), axis=1)
+        flattened = self.windows.at(rows).reshape(len(rows), self.windows.lookback_bars * self.windows.width)
+        return np.concatenate((flattened, observations[:, -3:]), axis=1)
