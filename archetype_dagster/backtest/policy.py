@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from archetype_dagster.backtest.refined_plans import refined_plans, unrefined_plans
 from archetype_dagster.codebook.model import Codebook
+from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.dataset import HorizonBatch, MarketDataset
-from archetype_dagster.planning.adaptations import apply_override, legal_override_mask
-from archetype_dagster.planning.rewards import horizon_rewards
-from archetype_dagster.refinement.adapter import greedy_override, refinement_context
 from archetype_dagster.refinement.refiner import Refiner
-from archetype_dagster.selection.selector import Selector
+from archetype_dagster.selection import ContinuousSelector, Selector, base_plan
 from archetype_dagster.settings import Settings
-from archetype_dagster.types import FLAT, ActionArray, BoolArray, FloatArray, IndexArray, StateArray
-
-_POSITIONS = np.arange(3, dtype=np.int8)
+from archetype_dagster.types import FLAT, ActionArray, BoolArray, IndexArray, StateArray
 
 
 @dataclass(frozen=True)
@@ -34,12 +31,27 @@ class TradingPolicy:
         selector: Phase II.
         refiner: Phase III; None leaves the base actions as they are.
         settings: horizon boundary, override rule.
+
+    Raises:
+        ArtifactError: a selector over embeddings with a codebook of codes or the other way round, or with a refiner.
     """
 
     codebook: Codebook
-    selector: Selector
+    selector: Selector | ContinuousSelector
     refiner: Refiner | None
     settings: Settings
+
+    def __post_init__(self) -> None:
+        embedding = self.codebook.settings.embedding
+        if self.continuous != (embedding == "continuous"):
+            raise ArtifactError(f"a {type(self.selector).__name__} cannot choose for codebook.embedding {embedding!r}")
+        if self.continuous and self.refiner is not None:
+            raise ArtifactError("a refiner needs the embedding of a code; a continuous policy trades its base actions")
+
+    @property
+    def continuous(self) -> bool:
+        """True where embeddings are chosen instead of codes."""
+        return isinstance(self.selector, ContinuousSelector)
 
     @property
     def hindsight(self) -> bool:
@@ -56,7 +68,7 @@ class DecisionTrace:
     """The numbers behind the decisions, for checks and export parity.
 
     Attributes:
-        selector_logits: float32 (n, K), at each horizon's first row.
+        selector_logits: float32 (n, K), at each horizon's first row; the chosen embeddings (n, D) where continuous.
         decoder_logits: float32 (T, 3).
         context: float32 (T, C), what the refiner saw; None without one.
         refiner_logits: float32 (T, 3) over [short, nothing, long]; None without a refiner.
@@ -75,7 +87,7 @@ class Decisions:
     Attributes:
         starts: int64 (n,), first row of each horizon.
         lengths: int64 (n,), rows of each horizon, 1..h; a gap or the end of data cuts one short.
-        codes: int64 (n,), archetype chosen at the first row.
+        codes: int64 (n,), archetype chosen at the first row; -1 where the policy is continuous.
         initial_actions: int8 (n,), action held before the first row.
         base_actions: int8 (T,), the archetype's actions.
         override_rows: int64 (n,), row at which the refiner acts, -1 for none.
@@ -110,18 +122,26 @@ def decide(
         trace: also keep logits and contexts.
 
     Raises:
-        ValueError: an empty dataset, or codes that are not one per horizon.
+        ValueError: an empty dataset, codes that are not one per horizon, or codes for a continuous policy.
     """
     if not len(dataset):
         raise ValueError("decide needs at least one row, got an empty dataset")
     starts, lengths = dataset.decision_starts()
     batch = padded_horizons(dataset, starts)
-    selector_logits = policy.selector.logits(np.ascontiguousarray(batch.states[:, 0]))
-    chosen = selector_logits.argmax(axis=1).astype(np.int64) if codes is None else np.asarray(codes, dtype=np.int64)
-    if chosen.shape != starts.shape:
-        raise ValueError(f"codes must hold one archetype per horizon, got shape {chosen.shape} for {len(starts)}")
-    base, decoder_logits = policy.codebook.decode(batch.states, chosen)
-    refined = _refine(policy, dataset, batch, chosen, base)
+    base = base_plan(policy.codebook, policy.selector, batch.states, codes=codes)
+    refined = (
+        unrefined_plans(base.actions)
+        if policy.refiner is None
+        else refined_plans(
+            policy.refiner,
+            batch,
+            policy.codebook.embed(base.codes),
+            base.actions,
+            max_position=dataset.max_position,
+            delay=dataset.execution_delay_bars,
+            override=policy.settings.refinement.override,
+        )
+    )
 
     last = lengths[:, np.newaxis, np.newaxis] - 1
     ends = np.take_along_axis(refined.actions, np.broadcast_to(last, (len(starts), 3, 1)), axis=2)[..., 0]
@@ -138,17 +158,17 @@ def decide(
     kept = None
     if trace:
         kept = DecisionTrace(
-            selector_logits,
-            decoder_logits[real],
+            base.scores,
+            base.logits[real],
             None if refined.context is None else refined.context[horizon, initial][real],
             None if refined.logits is None else refined.logits[horizon, initial][real],
         )
     return Decisions(
         starts=starts,
         lengths=lengths,
-        codes=chosen,
+        codes=base.codes,
         initial_actions=initial,
-        base_actions=base[real],
+        base_actions=base.actions[real],
         override_rows=np.where(acts, starts + steps, -1),
         override_directions=np.where(acts, directions, 0).astype(np.int8),
         actions=refined.actions[horizon, initial][real],
@@ -199,49 +219,3 @@ def carried_actions(ends: ActionArray, fresh: BoolArray) -> ActionArray:
         span *= 2
     before = np.concatenate([[FLAT], prefix[:-1, FLAT]])
     return np.where(fresh, FLAT, before).astype(np.int8)
-
-
-@dataclass(frozen=True)
-class _Refined:
-    """Refinement of n horizons from each of the three actions they may start from."""
-
-    actions: ActionArray
-    steps: IndexArray
-    directions: ActionArray
-    context: StateArray | None
-    logits: NDArray[np.float32] | None
-
-
-def _refine(
-    policy: TradingPolicy, dataset: MarketDataset, batch: HorizonBatch, codes: IndexArray, base: ActionArray
-) -> _Refined:
-    n, h = base.shape
-    bases = np.broadcast_to(base[:, np.newaxis], (n, 3, h))
-    if policy.refiner is None:
-        return _Refined(bases, np.full((n, 3), -1), np.zeros((n, 3), dtype=np.int8), None, None)
-    initial = np.broadcast_to(_POSITIONS, (n, 3))
-    rewards = _rewards_from_each(bases, batch, dataset.max_position)
-    context = refinement_context(
-        np.repeat(policy.codebook.embed(codes), 3, axis=0),
-        bases.reshape(3 * n, h),
-        rewards.reshape(3 * n, h),
-        np.repeat(dataset.max_position * batch.mark[:, 0], 3),
-        delay=dataset.execution_delay_bars,
-    ).reshape(n, 3, h, -1)
-    logits = policy.refiner.logits(np.repeat(batch.states[:, np.newaxis], 3, axis=1), context)
-    legal = legal_override_mask(bases, initial_action=initial)
-    steps, directions = greedy_override(logits.reshape(3 * n, h, 3), legal.reshape(3 * n, h, 2))
-    steps, directions = steps.reshape(n, 3), directions.reshape(n, 3)
-    actions = apply_override(bases, steps, directions, policy.settings.refinement.override)
-    return _Refined(actions, steps, directions, context, logits)
-
-
-def _rewards_from_each(bases: ActionArray, batch: HorizonBatch, max_position: float) -> FloatArray:
-    """Step rewards (n, 3, h) of the base actions (n, 3, h) from each action a horizon may start from."""
-    return horizon_rewards(
-        bases,
-        batch.mark[:, np.newaxis],
-        batch.costs[:, np.newaxis],
-        max_position=max_position,
-        initial_action=np.broadcast_to(_POSITIONS, bases.shape[:2]),
-    )

@@ -70,7 +70,8 @@ def pipeline_trace(
 
     Returns:
         features, states, marks, costs, selector_logits, codes, decoder_logits, base_actions, actions,
-        and with a refiner refiner_context and refiner_logits, each with the bar end it was known at.
+        with a refiner refiner_context and refiner_logits, and of a continuous policy embeddings in place of
+        selector_logits and codes; each with the bar end it was known at.
 
     Raises:
         MarketDataError: unusable bars, or too few for one horizon.
@@ -92,7 +93,11 @@ def pipeline_trace(
         "refiner_logits": numbers.refiner_logits,
         "actions": decisions.actions,
     }
-    by_horizon = {"selector_logits": numbers.selector_logits, "codes": decisions.codes}
+    by_horizon = (
+        {"embeddings": numbers.selector_logits}
+        if policy.continuous
+        else {"selector_logits": numbers.selector_logits, "codes": decisions.codes}
+    )
     traced = {name: TracedRows(dataset.timestamps, values) for name, values in by_row.items() if values is not None}
     horizon_starts = dataset.timestamps[decisions.starts]
     traced |= {name: TracedRows(horizon_starts, np.asarray(values)) for name, values in by_horizon.items()}

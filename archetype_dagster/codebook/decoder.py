@@ -59,24 +59,29 @@ class ArchetypeDecoder(nn.Module):
 
         Args:
             states: float32 (B, h, F).
-            codes: float32 (K, D), the code vectors.
-            indices: int64 (B,), the code of each horizon; None runs all K codes on each.
+            codes: float32 (K, D), the code vectors, or (B, K, D), each horizon's own.
+            indices: int64 (B,), the code of each horizon where all share theirs; None runs all K codes on each.
 
         Returns:
             (B, h, 3) with `indices`, (B, K, h, 3) without.
         """
         batch, steps, _ = states.shape
-        rows_each = len(codes) if indices is None else 1
+        rows_each = codes.shape[-2] if indices is None else 1
         # Matrix products of few rows, and the rows left over from a block, are rounded by other routines.
         fewest = max(batch, -(-_FEWEST_ROWS // rows_each))
         missing = -(-fewest // _ROW_BLOCK) * _ROW_BLOCK - batch
         padded = torch.cat([states, states.new_zeros(missing, steps, self.num_features)]) if missing else states
+        own = codes.ndim == 3
+        vectors = nn.functional.pad(codes, (0, 0, 0, 0, 0, missing)) if own else codes
         logits = self.head.bias.expand(steps, len(padded) * rows_each, 3).clone()
         weights = self.head.weight.t().chunk(2 if self.hindsight else 1)
         for weight, reverse in zip(weights, (False, True), strict=False):
             scan = CodeScan.of(self.lstm, self.num_features, reverse=reverse)
-            offsets = scan.offsets(codes)
-            chosen = offsets[None] if indices is None else offsets[nn.functional.pad(indices, (0, missing))][:, None]
+            offsets = scan.offsets(vectors)
+            if indices is None:
+                chosen = offsets if own else offsets[None]
+            else:
+                chosen = offsets[nn.functional.pad(indices, (0, missing))][:, None]
             for t, hidden in scan.hidden_states(padded, chosen):
                 logits[t].addmm_(hidden, weight)
         by_horizon = logits.view(steps, len(padded), rows_each, 3).permute(1, 2, 0, 3)[:batch]

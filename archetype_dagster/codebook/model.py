@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import numpy as np
 import polars as pl
@@ -16,8 +15,17 @@ from archetype_dagster.artifacts import read_json, read_table, write_json
 from archetype_dagster.checkpoints import load_tensors, save_tensors
 from archetype_dagster.codebook.decoding import decode_actions
 from archetype_dagster.codebook.history import HISTORY_SCHEMA, history_frame
+from archetype_dagster.codebook.inputs import (
+    ROWS_AT_ONCE,
+    StateInput,
+    checked_codes,
+    checked_embeddings,
+    checked_states,
+    checked_steps,
+    chunks,
+)
 from archetype_dagster.codebook.modules import CodebookModules
-from archetype_dagster.codebook.quantizer import CodeUsage, usage_of_counts
+from archetype_dagster.codebook.quantizer import CodeUsage, VectorQuantizer, usage_of_counts
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import CodebookSettings
 from archetype_dagster.types import ActionArray, FloatArray, IndexArray, StateArray
@@ -25,11 +33,6 @@ from archetype_dagster.types import ActionArray, FloatArray, IndexArray, StateAr
 WEIGHTS_FILE: Final = "weights.safetensors"
 FACTS_FILE: Final = "codebook.json"
 HISTORY_FILE: Final = "history.parquet"
-# Sequences decoded or encoded at a time: a few tens of MB whatever the caller asks for.
-_ROWS_AT_ONCE: Final = 1280
-
-StateInput = StateArray | Tensor
-Content = TypeVar("Content")
 
 
 class Codebook:
@@ -54,7 +57,6 @@ class Codebook:
     ) -> None:
         self._modules = modules
         self.encoder = modules.encoder
-        self.quantizer = modules.quantizer
         self.decoder = modules.decoder
         self.settings = settings
         self.num_features = num_features
@@ -81,9 +83,14 @@ class Codebook:
         return self.decoder.hindsight
 
     @property
+    def quantizer(self) -> VectorQuantizer:
+        """The codes; ArtifactError where the embedding is continuous, and so for all that needs codes."""
+        return self._modules.quantizer
+
+    @property
     def num_codes(self) -> int:
         """Archetypes K."""
-        return self.settings.num_codes
+        return len(self.quantizer.codes)
 
     @property
     def codes(self) -> StateArray:
@@ -93,15 +100,16 @@ class Codebook:
 
     @property
     def usage(self) -> CodeUsage:
-        """How the training horizons of the last epoch spread over the codes; ValueError where none trained it."""
-        if self.history.is_empty():
-            raise ValueError("an untrained codebook has no usage")
-        return usage_of_counts(np.array(self.history["code_counts"][-1].to_list(), dtype=np.int64))
+        """How the training horizons of the last epoch spread over the codes; ValueError without training."""
+        counts = self.history["code_counts"].drop_nulls()
+        if counts.is_empty():
+            raise ValueError(f"an untrained codebook has no usage of its {self.num_codes} codes")
+        return usage_of_counts(np.array(counts[-1].to_list(), dtype=np.int64))
 
     @property
     def device(self) -> torch.device:
         """Where the weights lie."""
-        return self.quantizer.codes.device
+        return self.decoder.head.weight.device
 
     def to(self, device: torch.device) -> Self:
         """Move the weights to `device`; returns itself."""
@@ -110,33 +118,33 @@ class Codebook:
 
     def embed(self, codes: IndexArray) -> StateArray:
         """Code vectors float32 (B, D) of codes int64 (B,)."""
-        return self.codes[self._checked_codes(codes)]
+        return self.codes[checked_codes(codes, self.num_codes)]
 
     def encode(self, states: StateInput, actions: ActionArray, rewards_over_notional: FloatArray) -> IndexArray:
-        """Code int64 (B,) of each demonstration; hindsight, so for training only.
+        """Code int64 (B,) of each demonstration: the nearest to `encodings`, whose arguments it takes."""
+        z = torch.from_numpy(self.encodings(states, actions, rewards_over_notional)).to(self.device)
+        found: IndexArray = self.quantizer.nearest(z).cpu().numpy()
+        return found
+
+    def encodings(self, states: StateInput, actions: ActionArray, rewards_over_notional: FloatArray) -> StateArray:
+        """Encoding z_e float32 (B, D) of each demonstration; hindsight, so for training only.
 
         Args:
             states: float32 (B, h, F).
             actions: int8 (B, h).
             rewards_over_notional: (B, h), step rewards divided by m p_0.
         """
-        rows = self._checked_states(states)
-        steps = torch.as_tensor(actions)
-        rewards = torch.as_tensor(rewards_over_notional)
-        if not rows.shape[:2] == steps.shape == rewards.shape:
-            raise ValueError(
-                f"states, actions and rewards must share (B, h), got {tuple(rows.shape[:2])}, {tuple(steps.shape)} "
-                f"and {tuple(rewards.shape)}"
-            )
-        found = np.empty(len(rows), dtype=np.int64)
+        rows = checked_states(states, self.num_features)
+        steps, rewards = checked_steps(rows, actions, rewards_over_notional)
+        found = np.empty((len(rows), self.settings.code_dim), dtype=np.float32)
         with torch.no_grad():
-            for chunk in _chunks(len(rows), _ROWS_AT_ONCE):
+            for chunk in chunks(len(rows), ROWS_AT_ONCE):
                 z = self.encoder(
                     rows[chunk].to(self.device),
                     steps[chunk].to(self.device, torch.int64),
                     rewards[chunk].to(self.device, torch.float32),
                 )
-                found[chunk] = self.quantizer.nearest(z).cpu().numpy()
+                found[chunk] = z.cpu().numpy()
         return found
 
     def decode(self, states: StateInput, codes: IndexArray) -> tuple[ActionArray, NDArray[np.float32]]:
@@ -149,16 +157,37 @@ class Codebook:
         Returns:
             actions int8 (B, steps) and logits float32 (B, steps, 3).
         """
-        rows = self._checked_states(states)
-        indices = torch.from_numpy(self._checked_codes(codes))
+        rows = checked_states(states, self.num_features)
+        indices = torch.from_numpy(checked_codes(codes, self.num_codes))
         if len(indices) != len(rows):
             raise ValueError(f"states and codes must have one row each, got {len(rows)} and {len(indices)}")
         actions = np.empty(rows.shape[:2], dtype=np.int8)
         logits = np.empty((*rows.shape[:2], 3), dtype=np.float32)
-        for chunk in _chunks(len(rows), _ROWS_AT_ONCE):
+        for chunk in chunks(len(rows), ROWS_AT_ONCE):
             scores = self.decoder.decode_logits(
                 rows[chunk].to(self.device), self.quantizer.codes, indices[chunk].to(self.device)
             )
+            logits[chunk] = scores.cpu().numpy()
+            actions[chunk] = self._actions(scores)
+        return actions, logits
+
+    def decode_embeddings(self, states: StateInput, embeddings: StateInput) -> tuple[ActionArray, NDArray[np.float32]]:
+        """Run S vectors of the embedding space, which need not be codes, on each horizon.
+
+        Args:
+            states: as in `decode`.
+            embeddings: float32 (B, S, D).
+
+        Returns:
+            actions int8 (B, S, steps) and logits float32 (B, S, steps, 3).
+        """
+        rows = checked_states(states, self.num_features)
+        vectors = checked_embeddings(embeddings, len(rows), self.settings.code_dim)
+        shape = (*vectors.shape[:2], rows.shape[1])
+        actions = np.empty(shape, dtype=np.int8)
+        logits = np.empty((*shape, 3), dtype=np.float32)
+        for chunk in chunks(len(rows), max(1, ROWS_AT_ONCE // shape[1])):
+            scores = self.decoder.decode_logits(rows[chunk].to(self.device), vectors[chunk].to(self.device))
             logits[chunk] = scores.cpu().numpy()
             actions[chunk] = self._actions(scores)
         return actions, logits
@@ -169,9 +198,9 @@ class Codebook:
         `decode_all_codes(states)[:, k]` are the actions of `decode(states, k)`. The states are projected
         once per horizon for all codes, and memory beyond states and result stays bounded.
         """
-        rows = self._checked_states(states)
+        rows = checked_states(states, self.num_features)
         actions = np.empty((len(rows), self.num_codes, rows.shape[1]), dtype=np.int8)
-        for chunk in _chunks(len(rows), max(1, _ROWS_AT_ONCE // self.num_codes)):
+        for chunk in chunks(len(rows), max(1, ROWS_AT_ONCE // self.num_codes)):
             actions[chunk] = self._actions(
                 self.decoder.decode_logits(rows[chunk].to(self.device), self.quantizer.codes)
             )
@@ -180,13 +209,15 @@ class Codebook:
     def save(self, directory: Path) -> None:
         """Write `weights.safetensors`, `codebook.json` and `history.parquet` into an existing folder."""
         save_tensors(directory / WEIGHTS_FILE, self._modules.tensors())
+        # Codebooks made before there was a choice name no embedding; the same codes keep the same bytes.
+        left_out = {"embedding"} if self.settings.embedding == "vq" else None
         write_json(
             directory / FACTS_FILE,
             {
                 "num_features": self.num_features,
                 "horizon_bars": self.horizon_bars,
                 "hindsight": self.hindsight,
-                "settings": self.settings.model_dump(mode="json"),
+                "settings": self.settings.model_dump(mode="json", exclude=left_out),
             },
         )
         self.history.write_parquet(directory / HISTORY_FILE)
@@ -215,21 +246,3 @@ class Codebook:
 
     def _actions(self, logits: Tensor) -> ActionArray:
         return decode_actions(logits, self.settings.decoding, hindsight=self.hindsight)
-
-    def _checked_states(self, states: StateInput) -> Tensor:
-        rows = torch.as_tensor(states)
-        if rows.ndim != 3 or rows.shape[2] != self.num_features or rows.dtype != torch.float32:
-            raise ValueError(
-                f"states must be float32 (B, steps, {self.num_features}), got {rows.dtype} {tuple(rows.shape)}"
-            )
-        return rows
-
-    def _checked_codes(self, codes: IndexArray) -> IndexArray:
-        checked = np.asarray(codes, dtype=np.int64)
-        if checked.ndim != 1 or (checked.size and not 0 <= checked.min() <= checked.max() < self.num_codes):
-            raise ValueError(f"codes must be (B,) in 0..{self.num_codes - 1}, got {codes!r}")
-        return checked
-
-
-def _chunks(total: int, size: int) -> Iterator[slice]:
-    return (slice(start, start + size) for start in range(0, total, size))

@@ -1,4 +1,4 @@
-"""The three networks of Phase I together, and the loss of Eq. (4) on a batch of demonstrations."""
+"""The networks of Phase I together, and the loss of Eq. (4) on a batch of demonstrations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from archetype_dagster.codebook.decoder import ArchetypeDecoder
 from archetype_dagster.codebook.demonstrations import DemonstrationBatch
 from archetype_dagster.codebook.encoder import TrajectoryEncoder
 from archetype_dagster.codebook.quantizer import VectorQuantizer
+from archetype_dagster.errors import ArtifactError
 from archetype_dagster.seeding import seeded_initialisation
 from archetype_dagster.settings import CodebookSettings
 
@@ -43,10 +44,16 @@ class CodebookLosses:
 
 @dataclass(frozen=True)
 class CodebookModules:
-    """Encoder, quantizer and decoder of one codebook."""
+    """Encoder, quantizer and decoder of one codebook.
+
+    Attributes:
+        encoder: Eq. (1).
+        optional_quantizer: Eq. (2); None where the embedding is continuous.
+        decoder: Eq. (3).
+    """
 
     encoder: TrajectoryEncoder
-    quantizer: VectorQuantizer
+    optional_quantizer: VectorQuantizer | None
     decoder: ArchetypeDecoder
 
     @classmethod
@@ -55,13 +62,26 @@ class CodebookModules:
         with seeded_initialisation(seed, "codebook", "weights"):
             return cls(
                 TrajectoryEncoder(num_features, settings.hidden_size, settings.code_dim, settings.pooling),
-                VectorQuantizer(settings.num_codes, settings.code_dim, commitment=settings.commitment),
+                None
+                if settings.embedding == "continuous"
+                else VectorQuantizer(settings.num_codes, settings.code_dim, commitment=settings.commitment),
                 ArchetypeDecoder(num_features, settings.code_dim, settings.hidden_size, settings.decoder),
             )
 
+    @property
+    def quantizer(self) -> VectorQuantizer:
+        """The codes; `ArtifactError` where there are none, which refuses whatever is built on archetypes."""
+        if self.optional_quantizer is None:
+            raise ArtifactError(
+                "codebook.embedding 'continuous' has no codes, so no returns table, refinement, export, report or "
+                "leaderboard can be made from it; use 'vq' or 'clustered', or train_continuous_selector"
+            )
+        return self.optional_quantizer
+
     def named(self) -> dict[str, nn.Module]:
         """The modules by name, in a fixed order."""
-        return {"encoder": self.encoder, "quantizer": self.quantizer, "decoder": self.decoder}
+        quantizer = {} if self.optional_quantizer is None else {"quantizer": self.optional_quantizer}
+        return {"encoder": self.encoder, **quantizer, "decoder": self.decoder}
 
     def parameters(self) -> list[nn.Parameter]:
         """All parameters, in a fixed order."""

@@ -57,7 +57,7 @@ class CodeScan:
         )
 
     def offsets(self, codes: Tensor) -> Tensor:
-        """What each code vector (K, D) adds to the gates at every step: (K, 4H), bias included."""
+        """What each code vector (..., D) adds to the gates at every step: (..., 4H), bias included."""
         return codes @ self.code_weight + self.bias
 
     def hidden_states(self, states: Tensor, offsets: Tensor) -> Iterator[tuple[int, Tensor]]:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from archetype_dagster.checkpoints import ResumePoint, pack_training_state, unpack_training_state
-from archetype_dagster.codebook.decoding import decode_actions
 from archetype_dagster.codebook.demonstrations import Demonstrations
-from archetype_dagster.codebook.history import history_frame, row_metrics
+from archetype_dagster.codebook.history import history_frame, loss_row, row_metrics
 from archetype_dagster.codebook.initialisation import initial_codes
+from archetype_dagster.codebook.measuring import encode_all, rebuild
 from archetype_dagster.codebook.model import Codebook
 from archetype_dagster.codebook.modules import CodebookModules
 from archetype_dagster.codebook.quantizer import usage_of_counts
@@ -50,6 +50,10 @@ def train_codebook(
     start from those encodings. A code that no demonstration used for `dead_code_epochs` epochs is
     re-seeded from the epoch's encodings.
 
+    Where the embedding is not `vq`, every epoch is one without quantisation. `clustered` then takes the codes
+    from k-means over the encodings, leaves encoder and decoder as they are and closes the history with a row
+    about these codes; `continuous` has none.
+
     Args:
         dataset: the training split.
         trajectories: its planned horizons.
@@ -77,13 +81,14 @@ def train_codebook(
         state.epochs_done = epoch + 1
         trainer.save(resume, state)
         progress.advance(state.epochs_done, row_metrics(row))
+    closing = [trainer.cluster(state)] if settings.embedding == "clustered" else []
     progress.finish()
     return Codebook(
         trainer.modules,
         settings=settings,
         num_features=dataset.num_features,
         horizon_bars=dataset.horizon_bars,
-        history=history_frame(state.history),
+        history=history_frame(state.history + closing),
     )
 
 
@@ -132,36 +137,32 @@ class _Trainer:
         }
         resume.save(pack_training_state(self.modules.named(), self.optimizer), facts)
 
+    def cluster(self, state: _State) -> dict[str, Any]:
+        """Put codes where the encodings cluster, and see what they rebuild; returns the history row.
+
+        Nothing else moves, so a run that goes on from its last epoch finds the same codes.
+        """
+        self._start_codes()
+        rebuilt = rebuild(self.modules, self.data, self.data.training, self.settings, quantised=True)
+        row = loss_row(rebuilt.reconstruction, rebuilt.quantisation, self.settings.commitment)
+        row |= {"epoch": state.epochs_done, "quantised": True} | self._validate(quantised=True)
+        return row | _usage_row(rebuilt.counts, state.epochs_done)
+
     def run_epoch(self, epoch: int, state: _State, *, last: bool) -> dict[str, Any]:
         """One pass over the training demonstrations and a look at the held-out ones; returns the history row."""
-        quantised = epoch >= self.settings.pretrain_epochs
-        if epoch == self.settings.pretrain_epochs:
+        quantised = self.settings.embedding == "vq" and epoch >= self.settings.pretrain_epochs
+        if quantised and epoch == self.settings.pretrain_epochs:
             self._start_codes()
         encodings, counts, row = self._train(epoch, quantised=quantised)
         row |= {"epoch": epoch + 1, "quantised": quantised} | self._validate(quantised=quantised)
         if not quantised:
             return row
-        usage = usage_of_counts(counts)
-        if usage.alarm:
-            logger.warning(
-                "epoch %d uses %d of %d codes (perplexity %.2f): the codebook is collapsing",
-                epoch + 1,
-                usage.used,
-                len(counts),
-                usage.perplexity,
-            )
         state.unused_epochs = np.where(counts == 0, state.unused_epochs + 1, 0)
         # After the last epoch a new code would be one that the decoder has never seen.
         dead = np.flatnonzero(state.unused_epochs >= self.settings.dead_code_epochs)
         reseeded = 0 if last else self._reseed(dead, encodings, epoch)
         state.unused_epochs[dead[:reseeded]] = 0
-        return row | {
-            "code_counts": usage.counts.tolist(),
-            "used_codes": usage.used,
-            "perplexity": usage.perplexity,
-            "alarm": usage.alarm,
-            "reseeded": reseeded,
-        }
+        return row | _usage_row(counts, epoch + 1) | {"reseeded": reseeded}
 
     def _train(self, epoch: int, *, quantised: bool) -> tuple[Tensor, IndexArray, dict[str, Any]]:
         self.modules.train()
@@ -187,40 +188,19 @@ class _Trainer:
                 f"the loss of Phase I is not finite in epoch {epoch + 1}; lower codebook.learning_rate "
                 f"(now {self.settings.learning_rate}) or check the states"
             )
-        # Both terms of Eq. (4) have the same value, |z_e - z_q|^2; only their gradients differ.
-        distance = quantisation / (1.0 + self.settings.commitment)
-        row = {
-            "loss": reconstruction + quantisation,
-            "reconstruction": reconstruction,
-            "codebook_loss": distance if quantised else None,
-            "commitment_loss": self.settings.commitment * distance if quantised else None,
-        }
+        row = loss_row(reconstruction, quantisation, self.settings.commitment if quantised else None)
         return torch.cat(encodings), counts.cpu().numpy(), row
 
-    @torch.no_grad()
     def _validate(self, *, quantised: bool) -> dict[str, float | None]:
         numbers = self.data.validation
         if not len(numbers):
             return {"validation_reconstruction": None, "validation_accuracy": None}
-        self.modules.train(False)
-        reconstruction = correct = 0.0
-        for first in range(0, len(numbers), self.settings.batch_size):
-            batch = self.data.batch(numbers[first : first + self.settings.batch_size])
-            losses = self.modules.losses(batch, quantised=quantised)
-            actions = decode_actions(losses.logits, self.settings.decoding, hindsight=self.modules.decoder.hindsight)
-            reconstruction += losses.reconstruction.item() * len(actions)
-            correct += float((actions == batch.actions.cpu().numpy()).mean(axis=1).sum())
-        return {
-            "validation_reconstruction": reconstruction / len(numbers),
-            "validation_accuracy": correct / len(numbers),
-        }
+        rebuilt = rebuild(self.modules, self.data, numbers, self.settings, quantised=quantised)
+        return {"validation_reconstruction": rebuilt.reconstruction, "validation_accuracy": rebuilt.accuracy}
 
-    @torch.no_grad()
     def _start_codes(self) -> None:
         numbers = self.data.training
-        size = self.settings.batch_size
-        batches = (self.data.batch(numbers[first : first + size]) for first in range(0, len(numbers), size))
-        encodings = torch.cat([self.modules.encoder(batch.states, batch.actions, batch.rewards) for batch in batches])
+        encodings = encode_all(self.modules, self.data, numbers, batch_size=self.settings.batch_size)
         codes = initial_codes(
             encodings.cpu().numpy(),
             self.data.trajectories.actions[numbers],
@@ -228,7 +208,7 @@ class _Trainer:
             method=self.settings.initialisation,
             seed=self.seed,
         )
-        self.modules.quantizer.codes.copy_(torch.from_numpy(codes))
+        self.modules.quantizer.reseed(torch.arange(len(codes)), torch.from_numpy(codes))
 
     def _reseed(self, dead: IndexArray, encodings: Tensor, epoch: int) -> int:
         count = min(len(dead), len(encodings))
@@ -239,3 +219,21 @@ class _Trainer:
             self.modules.quantizer.reseed(rows, encodings[chosen])
             forget_moments(self.optimizer, self.modules.quantizer.codes, rows)
         return count
+
+
+def _usage_row(counts: IndexArray, epoch: int) -> dict[str, Any]:
+    usage = usage_of_counts(counts)
+    if usage.alarm:
+        logger.warning(
+            "epoch %d uses %d of %d codes (perplexity %.2f): the codebook is collapsing",
+            epoch,
+            usage.used,
+            len(counts),
+            usage.perplexity,
+        )
+    return {
+        "code_counts": usage.counts.tolist(),
+        "used_codes": usage.used,
+        "perplexity": usage.perplexity,
+        "alarm": usage.alarm,
+    }

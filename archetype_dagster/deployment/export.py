@@ -15,6 +15,7 @@ from archetype_dagster.deployment.graphs import OPSET, decoder_graph, refiner_gr
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.features import FEATURE_NAMES, WARMUP_BARS
 from archetype_dagster.market.scaler import FeatureScaler
+from archetype_dagster.selection import ContinuousSelector, Selector
 from archetype_dagster.types import ACTION_NAMES, JsonDict
 
 BUNDLE_VERSION: Final = 1
@@ -52,19 +53,22 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
         pair: traded pair.
 
     Raises:
-        ArtifactError: the policy reads the future, or its parts do not fit together.
+        ArtifactError: the policy reads the future, chooses embeddings instead of codes, or its parts do not fit.
         SettingsError: unknown pair.
     """
     if policy.hindsight:
         raise ArtifactError(
             "a hindsight policy is not exported: its decoder reads the whole horizon before the first action"
         )
-    _require_fit(policy, scaler)
+    selector = policy.selector
+    if isinstance(selector, ContinuousSelector):
+        raise ArtifactError("a continuous policy is not exported: its selector chooses embeddings, a bundle runs codes")
+    _require_fit(policy, selector, scaler)
     settings = policy.settings
     spec = settings.pair(pair)
     codes = policy.codebook.quantizer.codes
     graphs = {
-        "selector": selector_graph(policy.selector.network),
+        "selector": selector_graph(selector.network),
         "decoder": decoder_graph(policy.codebook.decoder, codes),
     }
     if policy.refiner is not None:
@@ -101,13 +105,13 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
     return manifest
 
 
-def _require_fit(policy: TradingPolicy, scaler: FeatureScaler) -> None:
+def _require_fit(policy: TradingPolicy, selector: Selector, scaler: FeatureScaler) -> None:
     codes, features = policy.codebook.quantizer.codes.shape[0], len(FEATURE_NAMES)
     facts = {
         "the scaler's features": (len(scaler.mean), features),
-        "the selector's features": (policy.selector.network.shape["num_features"], features),
+        "the selector's features": (selector.network.shape["num_features"], features),
         "the decoder's features": (policy.codebook.decoder.num_features, features),
-        "the selector's codes": (policy.selector.num_codes, codes),
+        "the selector's codes": (selector.num_codes, codes),
         "the codebook's horizon": (policy.codebook.horizon_bars, policy.settings.planner.horizon_bars),
     }
     if policy.refiner is not None:

@@ -23,13 +23,8 @@ class SelectorNetwork(nn.Module):
 
     def __init__(self, num_features: int, num_codes: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        if not hidden_sizes:
-            raise ValueError("hidden_sizes must name at least one layer, got hidden_sizes=()")
         self.shape = {"num_features": num_features, "num_codes": num_codes, "hidden_sizes": list(hidden_sizes)}
-        layers: list[nn.Module] = []
-        for size_in, size_out in itertools.pairwise([num_features, *hidden_sizes]):
-            layers += [nn.Linear(size_in, size_out), nn.ReLU()]
-        self.trunk = nn.Sequential(*layers)
+        self.trunk = mlp(num_features, hidden_sizes)
         self.actor = nn.Linear(hidden_sizes[-1], num_codes)
         self.critic = nn.Linear(hidden_sizes[-1], 1)
 
@@ -37,3 +32,13 @@ class SelectorNetwork(nn.Module):
         """Code logits and the state's value in percent of notional: float32 (B, F) -> (B, K) and (B,)."""
         hidden = self.trunk(states)
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
+
+
+def mlp(num_features: int, hidden_sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers of the given sizes, each followed by ReLU; ValueError without one."""
+    if not hidden_sizes:
+        raise ValueError("hidden_sizes must name at least one layer, got hidden_sizes=()")
+    layers: list[nn.Module] = []
+    for size_in, size_out in itertools.pairwise([num_features, *hidden_sizes]):
+        layers += [nn.Linear(size_in, size_out), nn.ReLU()]
+    return nn.Sequential(*layers)

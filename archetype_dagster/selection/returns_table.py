@@ -21,10 +21,10 @@ from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.market.dataset import HorizonBatch, MarketDataset
 from archetype_dagster.planning import horizon_rewards, plan_single_trade
 from archetype_dagster.settings import PlannerSettings, SelectionSettings
-from archetype_dagster.types import FloatArray, IndexArray, Progress
+from archetype_dagster.types import ActionArray, FloatArray, IndexArray, Progress, StateArray
 
 # Bounds the memory: states and costs of a chunk take about 20 MB at the paper's sizes.
-_CHUNK_STARTS: Final = 512
+CHUNK_STARTS: Final = 512
 _RETURN_PREFIX: Final = "return_"
 
 
@@ -154,13 +154,17 @@ def training_starts(dataset: MarketDataset, stride: int, *, split: str) -> Index
 
 def archetype_returns(batch: HorizonBatch, codebook: Codebook, *, max_position: float) -> FloatArray:
     """Return of every code on every horizon of a batch, from flat: float64 (B, K), percent of m p_0."""
-    actions = codebook.decode_all_codes(batch.states)
-    # One code at a time: broadcasting K codes against the costs would copy the costs K times.
+    return plan_returns(codebook.decode_all_codes(batch.states), batch, max_position=max_position)
+
+
+def plan_returns(actions: ActionArray, batch: HorizonBatch, *, max_position: float) -> FloatArray:
+    """Return of K action sequences int8 (B, K, h) on each horizon, from flat: float64 (B, K), percent of m p_0."""
+    # One plan at a time: broadcasting K of them against the costs would copy the costs K times.
     earned = [
-        horizon_rewards(np.ascontiguousarray(actions[:, code]), batch.mark, batch.costs, max_position=max_position).sum(
+        horizon_rewards(np.ascontiguousarray(actions[:, plan]), batch.mark, batch.costs, max_position=max_position).sum(
             axis=1
         )
-        for code in range(actions.shape[1])
+        for plan in range(actions.shape[1])
     ]
     notional = max_position * batch.mark[:, 0]
     returns: FloatArray = 100 * np.stack(earned, axis=1) / notional[:, np.newaxis]
@@ -171,6 +175,20 @@ def demonstration_codes(
     batch: HorizonBatch, codebook: Codebook, planner: PlannerSettings, *, max_position: float
 ) -> IndexArray:
     """The code that the encoder gives the planner's demonstration of each horizon (hindsight): int64 (B,)."""
+    return codebook.encode(batch.states, *_demonstrations(batch, planner, max_position))
+
+
+def demonstration_embeddings(
+    batch: HorizonBatch, codebook: Codebook, planner: PlannerSettings, *, max_position: float
+) -> StateArray:
+    """What the encoder makes of that demonstration before any quantisation (hindsight): float32 (B, D)."""
+    return codebook.encodings(batch.states, *_demonstrations(batch, planner, max_position))
+
+
+def _demonstrations(
+    batch: HorizonBatch, planner: PlannerSettings, max_position: float
+) -> tuple[ActionArray, FloatArray]:
+    """The planner's actions int8 (B, h) and their rewards over the notional m p_0, float64 (B, h)."""
     actions = plan_single_trade(
         batch.mark,
         batch.costs,
@@ -179,7 +197,7 @@ def demonstration_codes(
         trade_constraint=planner.trade_constraint,
     )
     rewards = horizon_rewards(actions, batch.mark, batch.costs, max_position=max_position)
-    return codebook.encode(batch.states, actions, rewards / (max_position * batch.mark[:, :1]))
+    return actions, rewards / (max_position * batch.mark[:, :1])
 
 
 def _build_part(
@@ -191,8 +209,8 @@ def _build_part(
     done: int,
 ) -> ReturnsTable:
     returns, labels = [], []
-    for first in range(0, len(starts), _CHUNK_STARTS):
-        batch = dataset.horizons(starts[first : first + _CHUNK_STARTS])
+    for first in range(0, len(starts), CHUNK_STARTS):
+        batch = dataset.horizons(starts[first : first + CHUNK_STARTS])
         returns.append(archetype_returns(batch, codebook, max_position=dataset.max_position))
         labels.append(demonstration_codes(batch, codebook, planner, max_position=dataset.max_position))
         progress.advance(done + first + len(batch))

@@ -13,6 +13,7 @@ Objective = Literal["expected", "ppo"]
 OverrideRule = Literal["step", "hold"]
 DecoderKind = Literal["lstm", "bilstm"]
 Decoding = Literal["argmax", "single_change"]
+Embedding = Literal["vq", "clustered", "continuous"]
 
 
 class PlannerSettings(Section):
@@ -27,8 +28,12 @@ class PlannerSettings(Section):
 
 
 class CodebookSettings(Section):
-    """Phase I: the vector-quantised encoder-decoder."""
+    """Phase I: the encoder-decoder, and what stands between its halves."""
 
+    embedding: Embedding = Field(
+        "vq",
+        description="Codes learnt with the decoder, k-means centres of a continuous encoder-decoder, or no codes.",
+    )
     num_codes: Annotated[int, Field(ge=2)] = Field(10, description="Archetypes K.")
     code_dim: PositiveInt = Field(16, description="Dimension of a code.")
     hidden_size: PositiveInt = Field(128, description="Units of encoder and decoder LSTM.")
@@ -41,7 +46,7 @@ class CodebookSettings(Section):
     pretrain_epochs: Annotated[int, Field(ge=0)] = Field(
         1, description="Epochs without quantisation before the codes start."
     )
-    epochs: PositiveInt = Field(100, description="Epochs with quantisation.")
+    epochs: PositiveInt = Field(100, description="Epochs after those; with quantisation where the embedding is vq.")
     batch_size: PositiveInt = Field(256, description="Trajectories per gradient step.")
     learning_rate: PositiveFloat = Field(3e-4, description="Adam step size.")
     initialisation: Literal["kmeans", "direction_aware"] = Field(

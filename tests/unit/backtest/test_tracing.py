@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from archetype_dagster.backtest import policy as policy_module
+from archetype_dagster.backtest import refined_plans
 from archetype_dagster.backtest.leaks import LeakStatus, check_no_lookahead
 from archetype_dagster.backtest.tracing import DECODED, check_policy, pipeline_trace
 from archetype_dagster.errors import MarketDataError
@@ -92,7 +92,7 @@ def test_a_planted_reward_of_the_running_bar_fails(bars, scaler, policy, monkeyp
         realised = (100 * np.cumsum(base_rewards, axis=1) / notional[:, None]).astype(np.float32)
         return adapter.assemble_context(codes_embedding, base_actions, realised)
 
-    monkeypatch.setattr(policy_module, "refinement_context", literal)
+    monkeypatch.setattr(refined_plans, "refinement_context", literal)
     report = check(bars, scaler, policy)
     assert report.status is LeakStatus.FAILED
     leaking = {leak.array for leak in report.leaks}

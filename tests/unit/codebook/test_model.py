@@ -59,7 +59,7 @@ def test_chunks_do_not_show_in_what_is_encoded_or_decoded(monkeypatch: pytest.Mo
     codes = codebook.encode(states, actions, rewards)
     every = codebook.decode_all_codes(states)
     single = codebook.decode(states, codes)[0]
-    monkeypatch.setattr("archetype_dagster.codebook.model._ROWS_AT_ONCE", 17)
+    monkeypatch.setattr("archetype_dagster.codebook.model.ROWS_AT_ONCE", 17)
     np.testing.assert_array_equal(codebook.encode(states, actions, rewards), codes)
     np.testing.assert_array_equal(codebook.decode_all_codes(states), every)
     np.testing.assert_array_equal(codebook.decode(states, codes)[0], single)

@@ -62,7 +62,7 @@ def test_returns_do_not_depend_on_the_chunks_they_are_computed_in(
 ) -> None:
     train, validation, codebook = learnable_split(), learnable_split(seed=1), random_codebook()
     whole = build(train, validation, codebook)
-    monkeypatch.setattr("archetype_dagster.selection.returns_table._CHUNK_STARTS", 7)
+    monkeypatch.setattr("archetype_dagster.selection.returns_table.CHUNK_STARTS", 7)
     chunked = build(train, validation, codebook)
     np.testing.assert_allclose(chunked.train.returns, whole.train.returns, rtol=0, atol=1e-10)
     np.testing.assert_array_equal(chunked.train.labels, whole.train.labels)
