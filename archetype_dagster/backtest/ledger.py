@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import polars as pl
@@ -78,6 +78,26 @@ class Ledger:
         columns = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
         timestamps = pl.Series("timestamp", columns.pop("timestamps")).dt.replace_time_zone("UTC")
         return pl.DataFrame([timestamps, *(pl.Series(name, values) for name, values in columns.items())])
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pl.DataFrame,
+        *,
+        initial_capital: float,
+        max_position: float,
+        commission_rate: float,
+        ruined: bool,
+    ) -> Self:
+        """The ledger whose `frame` this is; what the bars do not say is given beside it, in the ledger's own units."""
+        return cls(
+            timestamps=frame["timestamp"].dt.replace_time_zone(None).to_numpy(),
+            **{name: frame[name].to_numpy() for name in frame.columns if name != "timestamp"},
+            initial_capital=initial_capital,
+            max_position=max_position,
+            commission_rate=commission_rate,
+            ruined=ruined,
+        )
 
 
 @dataclass(frozen=True)

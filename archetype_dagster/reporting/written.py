@@ -32,10 +32,8 @@ def read_ledger(directory: Path, *, commission_rate: float) -> Ledger:
     """
     frame = read_table(directory / LEDGER_FILE)
     summary = read_metrics(directory)
-    arrays = {name: frame[name].to_numpy() for name in frame.columns if name != "timestamp"}
-    return Ledger(
-        timestamps=frame["timestamp"].dt.replace_time_zone(None).to_numpy(),
-        **arrays,
+    return Ledger.from_frame(
+        frame,
         initial_capital=summary["initial_capital"],
         max_position=summary["max_position"],
         commission_rate=commission_rate,
