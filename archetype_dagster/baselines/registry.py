@@ -44,6 +44,8 @@ BASELINES: Final[Mapping[str, Baseline]] = {
     "dqn": Baseline("DQN", is_learner=True),
     "macd": Baseline("MACD", is_learner=False),
     "imbalance_volume": Baseline("IV", is_learner=False),
+    "earnhft": Baseline("EarnHFT", is_learner=True),
+    "macrohft": Baseline("MacroHFT", is_learner=True),
     "buy_and_hold": Baseline("Buy and hold", is_learner=False, in_paper=False),
     "random": Baseline("Random", is_learner=False, in_paper=False),
     "always_flat": Baseline("Always flat", is_learner=False, in_paper=False),
@@ -101,6 +103,14 @@ def _implementation(name: str) -> tuple[Fit, Load]:
             from archetype_dagster.baselines.sb3_learners import fit_learner
 
             return partial(fit_learner, name), partial(LearnedStrategy.load, name)
+        case "earnhft":
+            from archetype_dagster.baselines.earnhft import EarnHft, fit_earnhft
+
+            return fit_earnhft, EarnHft.load
+        case "macrohft":
+            from archetype_dagster.baselines.macrohft import MacroHft, fit_macrohft
+
+            return fit_macrohft, MacroHft.load
         case "macd" | "imbalance_volume" | "buy_and_hold" | "random" | "always_flat":
             from archetype_dagster.baselines.rules import RULES, fit_rule
 

@@ -63,7 +63,7 @@ class RecurrentSettings(Section):
     """The encoder of CLSTM-PPO."""
 
     lookback_bars: PositiveInt = Field(30, description="Bars of the window, the current one included.")
-    hidden_size: PositiveInt = Field(64, description="Units of each of the two LSTMs.")
+    hidden_size: PositiveInt = Field(32, description="Units of each of the two LSTMs.")
 
 
 class BaselineSettings(Section):
