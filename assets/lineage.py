@@ -2,7 +2,7 @@
 
 from archetype_dagster.artifacts import Manifest, read_manifest
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.pipeline.stages import STAGES, stage_settings
+from archetype_dagster.pipeline.stages import STAGES, stage_seed, stage_settings
 from archetype_dagster.settings import Settings
 from resources.storage import ArtifactStore
 
@@ -62,8 +62,9 @@ def _differences(manifest: Manifest, settings: Settings) -> list[str]:
         for name in names
         if wanted.get(name) != found.get(name)
     ]
-    if stage.seeded and manifest.seed != settings.seed:
-        differences.append(f"seed = {manifest.seed}, not {settings.seed} as now")
+    seed = stage_seed(stage, settings)
+    if manifest.seed != seed:
+        differences.append(f"seed = {manifest.seed}, not {seed} as now")
     if manifest.code_version != stage.code_version:
         differences.append(f"code version {manifest.code_version}, not {stage.code_version} as now")
     return differences

@@ -84,7 +84,7 @@ def bars_with_report(settings: Settings, pair: str) -> tuple[pl.DataFrame, BarsR
     """Bars as in `bars_for`, and the report on them as they came, before locked and crossed rows were widened."""
     market, spec = settings.market, settings.pair(pair)
     if market.source == "synthetic":
-        bars = synthetic_bars(market, spec, pair_name=pair, seed=settings.seed)
+        bars = synthetic_bars(market, spec, pair_name=pair, seed=settings.market_seed)
         return bars, validate_bars(bars, bar_minutes=market.bar_minutes)
     path, ingestion = _path_of(market), None
     if market.source == "bars":
@@ -97,7 +97,7 @@ def bars_with_report(settings: Settings, pair: str) -> tuple[pl.DataFrame, BarsR
             bars = assign_segments(bars, bar_minutes=market.bar_minutes)
             if "book_source" not in bars.columns:
                 bars = add_modelled_book(
-                    bars, market.modelled_book, spec, seed=settings.seed, bar_minutes=market.bar_minutes
+                    bars, market.modelled_book, spec, seed=settings.market_seed, bar_minutes=market.bar_minutes
                 )
     with _naming(path):
         report = replace(validate_bars(bars, bar_minutes=market.bar_minutes), ingestion=ingestion)

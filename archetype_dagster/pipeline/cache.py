@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from filelock import FileLock
 
-from archetype_dagster.artifacts import Artifact, open_artifact, publish_artifact
+from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.pipeline.computation import COMPUTATIONS, StageRun
+from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
 from archetype_dagster.pipeline.inputs import policy_of
 from archetype_dagster.pipeline.manifests import source_hashes, stage_manifest
-from archetype_dagster.pipeline.stages import STAGES
+from archetype_dagster.pipeline.stages import STAGES, Stage
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import Progress
 
@@ -56,17 +56,53 @@ class StageCache:
             ArtifactError: the stage is not one that can be computed here.
             ArchetypeError: the computation's own errors.
         """
+        return self.artifacts((kind,), settings, pair)[0]
+
+    def artifacts(self, kinds: Sequence[str], settings: Settings, pair: str) -> list[Artifact]:
+        """`artifact` of several stages; what they share is found and verified once."""
+        known: dict[str, Artifact] = {}
+        return [self._artifact(kind, settings, pair, known) for kind in kinds]
+
+    def kept(
+        self,
+        stage: Stage,
+        settings: Settings,
+        pair: str,
+        parents: Sequence[Artifact],
+        make: Callable[[ResumePoint], Saveable],
+    ) -> Artifact:
+        """What `make` makes from some artifacts, made once and then found under its key.
+
+        Args:
+            stage: name, settings and version that the key is made of; it need not be in the graph.
+            settings: the settings it is wanted for.
+            pair: traded pair.
+            parents: artifacts it is made from.
+            make: called where it is not there yet, with the place where a training loop keeps its state.
+        """
+        return self._kept(stage_manifest(stage, pair, settings, parents, {}), make)
+
+    def _artifact(self, kind: str, settings: Settings, pair: str, known: dict[str, Artifact]) -> Artifact:
+        if kind in known:
+            return known[kind]
         if kind not in COMPUTATIONS:
             raise ArtifactError(f"{kind} cannot be computed on its own; choose from {', '.join(COMPUTATIONS)}")
         stage = STAGES[kind]
-        parents = [self.artifact(parent, settings, pair) for parent in stage.parents]
+        parents = [self._artifact(parent, settings, pair, known) for parent in stage.parents]
         source = {} if parents else source_hashes(settings, pair)
         wanted = stage_manifest(stage, pair, settings, parents, source)
-        if self.published is not None:
-            found = _opened(self.published(kind, pair), kind, wanted.key)
-            if found is not None:
-                return found
-        directory = self.root / kind / f"{pair}-{wanted.key[:32]}"
+
+        def make(resume: ResumePoint) -> Saveable:
+            run = StageRun(pair, settings, self.device, resume, self.progress)
+            return COMPUTATIONS[kind](run, {parent.manifest.kind: parent for parent in parents})
+
+        found = None if self.published is None else _opened(self.published(kind, pair), kind, wanted.key)
+        known[kind] = self._kept(wanted, make) if found is None else found
+        return known[kind]
+
+    def _kept(self, wanted: Manifest, make: Callable[[ResumePoint], Saveable]) -> Artifact:
+        kind = wanted.kind
+        directory = self.root / kind / f"{wanted.pair}-{wanted.key[:32]}"
         locks = self.root / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{directory.name}-{kind}.lock"):
@@ -74,8 +110,7 @@ class StageCache:
             if found is not None:
                 return found
             resume = ResumePoint(self.root / ".resume" / f"{kind}-{directory.name}.safetensors", wanted.key)
-            run = StageRun(pair, settings, self.device, resume, self.progress)
-            made = COMPUTATIONS[kind](run, {parent.manifest.kind: parent for parent in parents})
+            made = make(resume)
             with publish_artifact(directory, wanted) as folder:
                 made.save(folder)
             resume.clear()
@@ -84,7 +119,7 @@ class StageCache:
     def policy(self, settings: Settings, pair: str) -> TradingPolicy:
         """The three phases trained under some settings."""
         kinds = ("vq_codebook", "selection_checkpoint", "refinement_checkpoint")
-        codebook, selector, refiner = (self.artifact(kind, settings, pair) for kind in kinds)
+        codebook, selector, refiner = self.artifacts(kinds, settings, pair)
         return policy_of(codebook, selector, refiner, settings)
 
 

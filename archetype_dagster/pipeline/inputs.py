@@ -28,11 +28,11 @@ def splits_of(feature_table: Artifact, settings: Settings) -> Splits:
     return split_dataset(table_of(feature_table).dataset(settings), settings.splits)
 
 
-def policy_of(codebook: Artifact, selector: Artifact, refiner: Artifact, settings: Settings) -> TradingPolicy:
-    """The three frozen phases as one policy."""
+def policy_of(codebook: Artifact, selector: Artifact, refiner: Artifact | None, settings: Settings) -> TradingPolicy:
+    """The three frozen phases as one policy; without a refiner it trades its base actions."""
     return TradingPolicy(
         Codebook.load(codebook.directory),
         Selector.load(selector.directory),
-        Refiner.load(refiner.directory),
+        None if refiner is None else Refiner.load(refiner.directory),
         settings,
     )

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from archetype_dagster.artifacts import Artifact, Manifest, file_hash, json_hash, stage_key
 from archetype_dagster.market.sources import source_files
-from archetype_dagster.pipeline.stages import Stage, stage_settings
+from archetype_dagster.pipeline.stages import MARKET_BARS, Stage, stage_seed, stage_settings
 from archetype_dagster.settings import Settings
-
-MARKET_BARS = "market_bars"
 
 
 def stage_manifest(
@@ -26,7 +24,7 @@ def stage_manifest(
     """
     read = stage_settings(stage, settings, pair)
     hashes = {**source, **{_parent_name(parent, stage): parent.content_hash for parent in parents}}
-    seed = settings.seed if stage.seeded else 0
+    seed = stage_seed(stage, settings)
     key = stage_key(stage.kind, pair=pair, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
     fingerprints = sorted({_data_fingerprint(parent) for parent in parents})
     return Manifest(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from archetype_dagster.baselines.registry import BASELINES
 from archetype_dagster.settings import Settings, config_text
 from archetype_dagster.types import JsonDict
 
@@ -41,6 +42,14 @@ class Stage:
     per_pair: bool = True
 
 
+MARKET_BARS: Final = "market_bars"
+
+
+def baseline_stage(name: str) -> str:
+    """Name of the stage that fits a baseline."""
+    return f"baseline_{name}"
+
+
 _DATASET = ("execution.execution_delay_bars", "planner.horizon_bars", "pair.max_position")
 _TRAINING = (
     "splits.train_start",
@@ -51,7 +60,7 @@ _TRAINING = (
 )
 
 _TABLE = (
-    Stage("market_bars", "market", (), ("market", "pair", "calibration.modelled_book"), seeded=True),
+    Stage(MARKET_BARS, "market", (), ("market", "pair", "calibration.modelled_book"), seeded=True),
     Stage(
         "feature_table",
         "market",
@@ -149,6 +158,32 @@ _TABLE = (
         tracked=True,
     ),
     Stage("leaderboard", "evaluation", ("evaluation_report",), (), per_pair=False),
+    *(
+        Stage(
+            baseline_stage(name),
+            "baselines",
+            ("feature_table",),
+            ("baselines", *_TRAINING),
+            seeded=True,
+            gpu=baseline.is_learner,
+            tracked=baseline.is_learner,
+        )
+        for name, baseline in BASELINES.items()
+    ),
+    Stage(
+        "method_comparison",
+        "judging",
+        ("market_bars", "feature_table", "evaluation_report", *map(baseline_stage, BASELINES)),
+        ("market", "splits", "execution", "planner.horizon_bars", "pair"),
+        seeded=True,
+        tracked=True,
+    ),
+    Stage(
+        "trade_audit",
+        "judging",
+        ("market_bars", "feature_table", "evaluation_report"),
+        ("execution", "market.bar_minutes", "splits", "planner.horizon_bars", "pair"),
+    ),
 )
 STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for stage in _TABLE})
 
@@ -157,8 +192,8 @@ def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDi
     """The values the stage reads, by dotted name, as JSON.
 
     `refinement.beta_1` is the value used for the pair. `market.path` is left out, because the
-    content of the files counts and not where they lie, and so are the parts of `market` that
-    belong to another source and the PPO settings where the objective is exact.
+    content of the files counts and not where they lie, and so are the seed (see `stage_seed`), the
+    parts of `market` that belong to another source and the PPO settings where the objective is exact.
     """
     values: JsonDict = {}
     _flatten(_settings_tree(settings, pair), "", values)
@@ -170,11 +205,18 @@ def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDi
     }
 
 
+def stage_seed(stage: Stage, settings: Settings) -> int:
+    """Seed of what the stage draws, 0 where it draws nothing: a study of seeds may keep one market for all."""
+    if not stage.seeded:
+        return 0
+    return settings.market_seed if stage.kind == MARKET_BARS else settings.seed
+
+
 def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
     tree = settings.model_dump(mode="json", exclude={"pairs", "seed"})
     tree["calibration"] = {"impact_curve": _config_hash("impact_curve.yaml")}
     market = tree["market"]
-    del market["path"], market["prices_path"]
+    del market["path"], market["prices_path"], market["seed"]
     unused = {
         "synthetic": ("modelled_book", "prices_source", "ingestion"),
         "bars": ("synthetic", "book_levels", "modelled_book", "prices_source", "ingestion"),

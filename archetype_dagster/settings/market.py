@@ -136,6 +136,9 @@ class MarketSettings(Section):
         None, description="Format of the trades or candles that go with a source of books only."
     )
     prices_path: Path | None = Field(None, description="File, folder or glob of the prices' source.")
+    seed: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Seed of the embedded market and of the modelled book; empty takes the run's."
+    )
     bar_minutes: PositiveInt = Field(10, description="Length of a bar in minutes.")
     book_levels: Annotated[int, Field(ge=5)] = Field(
         25, description="Levels of the embedded market's book, and the most that are kept of a source's."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,7 +24,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
     locations: ClassVar[dict[str, Any]] = {}
 
-    @cached_property
+    @property
     def content_hash(self) -> str:
         """SHA-256 of the canonical JSON of this section: equal settings, equal hash.
 

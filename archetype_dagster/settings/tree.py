@@ -61,6 +61,30 @@ class Settings(Section):
             raise SettingsError(f"unknown pair {name!r}; choose from {', '.join(sorted(self.pairs))}")
         return self.pairs[name]
 
+    @property
+    def market_seed(self) -> int:
+        """Seed of what the market's source draws: the market section's, or else the run's."""
+        return self.seed if self.market.seed is None else self.market.seed
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """The same tree with other values by dotted key, e.g. `{"planner.horizon_bars": 36}`, checked again.
+
+        Raises:
+            SettingsError: unknown key or value out of range.
+        """
+        return self._checked(self.model_dump(), changes, "settings")
+
+    @classmethod
+    def _checked(cls, tree: dict[str, Any], changes: Mapping[str, Any], origin: str) -> Self:
+        for key, value in changes.items():
+            _set_dotted(tree, key, value)
+        try:
+            return cls.model_validate(tree)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "settings"
+            raise SettingsError(f"{origin}: {place}: {first['msg']}, got {first['input']!r}") from error
+
     def beta_1(self, pair: str) -> float:
         """Regret weight used for `pair`: the refinement section's, or else the pair's own."""
         return self.pair(pair).beta_1 if self.refinement.beta_1 is None else self.refinement.beta_1
@@ -106,14 +130,7 @@ def load_settings(profile: str | Path = "smoke", overrides: Mapping[str, Any] | 
         raise SettingsError(f"settings file {origin} is not valid YAML: {error}") from error
     if not isinstance(tree, dict):
         raise SettingsError(f"settings file {origin} must hold a mapping, got {type(tree).__name__}")
-    for key, value in (overrides or {}).items():
-        _set_dotted(tree, key, value)
-    try:
-        return Settings.model_validate(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "settings"
-        raise SettingsError(f"profile {origin}: {place}: {first['msg']}, got {first['input']!r}") from error
+    return Settings._checked(tree, overrides or {}, f"profile {origin}")
 
 
 def _set_dotted(tree: dict[str, Any], key: str, value: Any) -> None:

@@ -75,3 +75,20 @@ def test_the_hash_follows_the_content_only() -> None:
     here, there = (load_settings("smoke", {"market.source": "bars", "market.path": path}) for path in ("a", "b"))
     assert here.content_hash == there.content_hash != smoke.content_hash
     assert here.market.content_hash == there.market.content_hash != smoke.market.content_hash
+
+
+def test_a_changed_tree_is_checked_and_has_a_hash_of_its_own():
+    base = load_settings("smoke")
+    changed = base.changed({"planner.horizon_bars": 36})
+    assert changed == load_settings("smoke", {"planner.horizon_bars": 36})
+    assert changed.content_hash != base.content_hash == base.changed({}).content_hash
+    assert base.model_copy(update={"seed": 5}).content_hash != base.content_hash
+    with pytest.raises(SettingsError, match=r"planner\.horizon_bars.*got 1"):
+        base.changed({"planner.horizon_bars": 1})
+    with pytest.raises(SettingsError, match=r"planner\.horizon:"):
+        base.changed({"planner.horizon": 36})
+
+
+def test_the_market_takes_the_runs_seed_unless_it_has_its_own():
+    assert load_settings("smoke", {"seed": 3}).market_seed == 3
+    assert load_settings("smoke", {"seed": 3, "market.seed": 0}).market_seed == 0

@@ -70,3 +70,12 @@ def test_a_damaged_artifact_is_computed_again(tmp_path: Path) -> None:
 def test_a_stage_that_needs_the_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="evaluation_report cannot be computed on its own"):
         cache(tmp_path).artifact("evaluation_report", settings(), "ETH")
+
+
+def test_seeds_may_share_one_market(tmp_path: Path) -> None:
+    store = cache(tmp_path)
+    base = store.artifact("feature_table", settings(), "ETH")
+    assert store.artifact("feature_table", settings(seed=1, **{"market.seed": 0}), "ETH") == base
+    other = store.artifact("dp_trajectories", settings(seed=1, **{"market.seed": 0}), "ETH")
+    assert other.manifest.parents["feature_table"] == base.content_hash
+    assert other.manifest.seed == 1
