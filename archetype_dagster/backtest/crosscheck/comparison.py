@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Final, cast
 
 import numpy as np
@@ -135,6 +136,11 @@ def cross_check(
         tolerance=TOLERANCE,
         differing=_differing(ledger, moved | valued, position, cash, net_value, relative),
     )
+
+
+def installed_engines() -> tuple[str, ...]:
+    """The engines that can be imported here."""
+    return tuple(engine for engine in ENGINES if find_spec(engine) is not None)
 
 
 def _engine(name: str) -> tuple[str, Callable[[Signals], EngineAccount]]:
