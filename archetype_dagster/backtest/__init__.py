@@ -1,5 +1,6 @@
 """From decisions to money: the policy on bars, replay, ledger, metrics, the comparison and the proof of causality."""
 
+from archetype_dagster.backtest.alignments import Alignments, alignments
 from archetype_dagster.backtest.evaluation import VARIANTS, Evaluation, Variant, evaluate
 from archetype_dagster.backtest.leaks import Leak, LeakReport, LeakStatus, TracedRows, check_no_lookahead
 from archetype_dagster.backtest.ledger import Ledger, Reconciliation, reconcile
@@ -12,10 +13,13 @@ from archetype_dagster.backtest.performance import (
 )
 from archetype_dagster.backtest.policy import Decisions, DecisionTrace, TradingPolicy, archetype_actions, decide
 from archetype_dagster.backtest.replay import PricedBars, price_bars, replay, replay_priced
+from archetype_dagster.backtest.sensitivity import SENSITIVITY_SCHEMA, sensitivities
 from archetype_dagster.backtest.tracing import check_policy, pipeline_trace
 
 __all__ = [
+    "SENSITIVITY_SCHEMA",
     "VARIANTS",
+    "Alignments",
     "DecisionTrace",
     "Decisions",
     "Evaluation",
@@ -29,6 +33,7 @@ __all__ = [
     "TracedRows",
     "TradingPolicy",
     "Variant",
+    "alignments",
     "archetype_actions",
     "bars_per_year",
     "check_no_lookahead",
@@ -43,4 +48,5 @@ __all__ = [
     "reconcile",
     "replay",
     "replay_priced",
+    "sensitivities",
 ]

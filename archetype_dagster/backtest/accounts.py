@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import datetime
 
 import numpy as np
@@ -12,7 +13,7 @@ from archetype_dagster.backtest.replay import PricedBars, price_bars, replay_pri
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.settings import ExecutionSettings, Settings
-from archetype_dagster.types import FLAT, ActionArray, IndexArray
+from archetype_dagster.types import FLAT, ActionArray, FloatArray, IndexArray
 
 
 class SplitAccounts:
@@ -47,21 +48,44 @@ class SplitAccounts:
         self.execution: ExecutionSettings = settings.execution
         self.priced: PricedBars = price_bars(inside, settings.pair(dataset.pair), self.execution)
         self.book_sources = tuple(sorted(inside["book_source"].unique()))
-        self.bar_rows: IndexArray = np.searchsorted(self.priced.timestamps, dataset.timestamps)
-        found = np.minimum(self.bar_rows, len(self.priced) - 1)
-        if not np.array_equal(self.priced.timestamps[found], dataset.timestamps):
-            raise MarketDataError("the feature table has rows that are not among the bars", field="timestamp")
-        self.horizon_starts = self.bar_rows[dataset.decision_starts()[0]]
+        self._place(dataset)
+
+    def for_rows(self, dataset: MarketDataset) -> SplitAccounts:
+        """The same priced bars with other rows to decide on; `MarketDataError` for a row that is not among them."""
+        other = copy(self)
+        other._place(dataset)
+        return other
+
+    def row_costs(self) -> FloatArray:
+        """Execution loss O of each dataset row's bar, float64 (R, 3, 3), quote units."""
+        return np.asarray((self.priced.slippage + self.priced.commission)[self.bar_rows])
 
     def trade(self, actions: ActionArray) -> Ledger:
         """Ledger of one action per dataset row; flat on the other bars."""
-        every_bar = np.full(len(self.priced), FLAT, dtype=np.int8)
-        every_bar[self.bar_rows] = actions
-        return self._replay(every_bar, self.horizon_starts)
+        return self._replay(self.every_bar(actions), self.horizon_starts)
+
+    def every_bar(self, actions: ActionArray) -> ActionArray:
+        """Actions int8 (T,) of all bars for one action per dataset row; flat on the other bars."""
+        spread = np.full(len(self.priced), FLAT, dtype=np.int8)
+        spread[self.bar_rows] = actions
+        return spread
+
+    def whole_path(self, ledger: Ledger) -> FloatArray:
+        """Initial capital and net value of each of the T bars, float64 (T + 1,): zero from ruin on."""
+        path = np.zeros(len(self.priced) + 1)
+        path[: len(ledger) + 1] = ledger.net_value_path
+        return np.maximum(path, 0.0)
 
     def hold(self, action: int) -> Ledger:
         """Ledger of one action on all bars; horizons mean nothing to it."""
         return self._replay(np.full(len(self.priced), action, dtype=np.int8), np.empty(0, dtype=np.int64))
+
+    def _place(self, dataset: MarketDataset) -> None:
+        self.bar_rows: IndexArray = np.searchsorted(self.priced.timestamps, dataset.timestamps)
+        found = np.minimum(self.bar_rows, len(self.priced) - 1)
+        if not np.array_equal(self.priced.timestamps[found], dataset.timestamps):
+            raise MarketDataError("the feature table has rows that are not among the bars", field="timestamp")
+        self.horizon_starts: IndexArray = self.bar_rows[dataset.decision_starts()[0]]
 
     def _replay(self, actions: ActionArray, horizon_starts: IndexArray) -> Ledger:
         # A trade on the last bar could only cost: its order repeats the one before.

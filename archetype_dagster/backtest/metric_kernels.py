@@ -30,6 +30,9 @@ class MetricArrays:
     sortino: FloatArray
 
 
+METRICS: Final = tuple(MetricArrays.__dataclass_fields__)
+
+
 def metric_arrays(
     returns: FloatArray, wealth: FloatArray, *, start: float, periods_per_year: float, alive: Alive = True
 ) -> MetricArrays:

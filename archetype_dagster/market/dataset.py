@@ -102,6 +102,18 @@ class MarketDataset:
         lengths = np.diff(np.append(starts, len(self))).astype(np.int64)
         return starts, lengths
 
+    def aligned(self, offset: int) -> MarketDataset:
+        """The rows from the `offset`-th of each segment on, so that its consecutive horizons begin there.
+
+        The rows left out belong to no horizon; offset 0 leaves out none.
+
+        Raises:
+            ValueError: an offset outside 0..h-1.
+        """
+        if not 0 <= offset < self.horizon_bars:
+            raise ValueError(f"offset must lie in 0..{self.horizon_bars - 1}, got offset={offset}")
+        return self.rows(self._offset_in_segment() >= offset)
+
     def horizons(self, starts: IndexArray) -> HorizonBatch:
         """Cut the whole horizons that begin at `starts` (B,); copies only those rows."""
         h, delay = self.horizon_bars, self.execution_delay_bars

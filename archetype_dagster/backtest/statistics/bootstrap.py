@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from archetype_dagster.backtest.metric_kernels import (
+    METRICS,
     Alive,
     MetricArrays,
     defined,
@@ -26,8 +26,6 @@ from archetype_dagster.backtest.statistics.resampling import block_length, resam
 from archetype_dagster.seeding import numpy_generator
 from archetype_dagster.settings import StatisticsSettings
 from archetype_dagster.types import FloatArray, JsonDict
-
-METRICS: Final = tuple(MetricArrays.__dataclass_fields__)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Small hand-made markets for the backtest's tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
@@ -10,20 +10,60 @@ from torch import nn
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.backtest.replay import PricedBars
 from archetype_dagster.codebook.model import Codebook
+from archetype_dagster.market.bars import assign_segments
 from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.market.sources import bars_for
 from archetype_dagster.refinement.adapter import context_size
 from archetype_dagster.refinement.network import RefinerNetwork
 from archetype_dagster.refinement.refiner import Refiner
 from archetype_dagster.seeding import seeded_initialisation
+from archetype_dagster.selection.continuous import ContinuousSelector
+from archetype_dagster.selection.gaussian import GaussianSelectorNetwork
 from archetype_dagster.selection.network import SelectorNetwork
 from archetype_dagster.selection.selector import Selector
-from archetype_dagster.settings import Settings
+from archetype_dagster.settings import Settings, load_settings
 
 START = np.datetime64("2024-01-01T00:10", "us")
+SPANS = {
+    "market.synthetic.start": "2024-01-01T00:00:00Z",
+    "market.synthetic.end": "2024-01-13T00:00:00Z",
+    "splits.train_start": "2024-01-01T00:00:00Z",
+    "splits.train_end": "2024-01-04T00:00:00Z",
+    "splits.validation_start": "2024-01-04T00:00:00Z",
+    "splits.validation_end": "2024-01-07T00:00:00Z",
+    "splits.test_start": "2024-01-07T00:00:00Z",
+    "splits.test_end": "2024-01-13T00:00:00Z",
+    "planner.horizon_bars": 12,
+    "market.book_levels": 5,
+    "evaluation.random_archetype_draws": 5,
+}
+GAP = slice(1300, 1320)
 
 
 def bar_ends(count: int) -> np.ndarray:
     return START + np.arange(count) * np.timedelta64(10, "m")
+
+
+def settings_with(changes: Mapping[str, object]) -> Settings:
+    return load_settings(overrides={**SPANS, **changes})
+
+
+@pytest.fixture(scope="session")
+def small_settings() -> Callable[..., Settings]:
+    """Settings of twelve days of the embedded market with a horizon of 12 bars."""
+
+    def make(**changes: object) -> Settings:
+        return settings_with(changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_bars() -> pl.DataFrame:
+    """Their bars, with a gap of 20 bars inside the test split."""
+    whole = bars_for(settings_with({}), "ETH")
+    kept = pl.concat([whole[: GAP.start], whole[GAP.stop :]])
+    return assign_segments(kept, bar_minutes=10)
 
 
 @pytest.fixture
@@ -104,11 +144,12 @@ def random_dataset() -> Callable[..., MarketDataset]:
 
 @pytest.fixture
 def random_policy() -> Callable[..., TradingPolicy]:
-    """A policy of untrained networks, sharp enough that its choices vary and its refiner acts."""
+    """A policy of untrained networks, sharp enough that its choices vary and its refiner, if it has one, acts."""
 
-    def make(settings: Settings, *, features=6, codes=4, decoder="lstm", seed=0) -> TradingPolicy:
+    def make(settings: Settings, *, features=6, codes=4, decoder="lstm", seed=0, embedding="vq") -> TradingPolicy:
         chosen = settings.codebook.model_copy(
             update={
+                "embedding": embedding,
                 "num_codes": codes,
                 "code_dim": 3,
                 "hidden_size": 8,
@@ -118,10 +159,14 @@ def random_policy() -> Callable[..., TradingPolicy]:
         )
         with seeded_initialisation(seed, "random_policy"):
             codebook = Codebook.untrained(features, settings.planner.horizon_bars, chosen, seed=seed)
+            nn.init.normal_(codebook.decoder.head.weight, std=2.0)
+            if embedding == "continuous":
+                chooser = GaussianSelectorNetwork(features, 3, (8,))
+                nn.init.normal_(chooser.actor.weight)
+                return TradingPolicy(codebook, ContinuousSelector(chooser.eval(), pl.DataFrame()), None, settings)
             selector = SelectorNetwork(features, codes, (8,))
             refiner = RefinerNetwork(features, context_size(3), 8)
             nn.init.normal_(codebook.quantizer.codes, std=2.0)
-            nn.init.normal_(codebook.decoder.head.weight, std=2.0)
             nn.init.normal_(selector.actor.weight)
             nn.init.normal_(refiner.actor.weight)
             for block in refiner.blocks:

@@ -1,56 +1,24 @@
 """Every variant trades the same bars at the same prices, and each does what its name says."""
 
 import numpy as np
-import polars as pl
 import pytest
 
 from archetype_dagster.backtest.evaluation import VARIANTS, evaluate
 from archetype_dagster.backtest.ledger import reconcile
 from archetype_dagster.backtest.replay import price_bars
-from archetype_dagster.errors import MarketDataError
-from archetype_dagster.market.bars import assign_segments
+from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.market.feature_table import build_feature_table
 from archetype_dagster.market.features import FEATURE_NAMES
-from archetype_dagster.market.sources import bars_for
 from archetype_dagster.market.splits import split_dataset
-from archetype_dagster.settings import load_settings
-
-SPANS = {
-    "market.synthetic.start": "2024-01-01T00:00:00Z",
-    "market.synthetic.end": "2024-01-13T00:00:00Z",
-    "splits.train_start": "2024-01-01T00:00:00Z",
-    "splits.train_end": "2024-01-04T00:00:00Z",
-    "splits.validation_start": "2024-01-04T00:00:00Z",
-    "splits.validation_end": "2024-01-07T00:00:00Z",
-    "splits.test_start": "2024-01-07T00:00:00Z",
-    "splits.test_end": "2024-01-13T00:00:00Z",
-    "planner.horizon_bars": 12,
-    "market.book_levels": 5,
-    "evaluation.random_archetype_draws": 5,
-}
-GAP = slice(1300, 1320)
-
-
-def settings_with(**overrides):
-    return load_settings(overrides={**SPANS, **overrides})
-
-
-@pytest.fixture(scope="module")
-def bars():
-    """Bars with a gap of 20 bars inside the test split."""
-    whole = bars_for(settings_with(), "ETH")
-    kept = pl.concat([whole[: GAP.start], whole[GAP.stop :]])
-    return assign_segments(kept, bar_minutes=10)
 
 
 @pytest.fixture
-def evaluated(bars, random_policy):
-    def run(decoder="lstm", **overrides):
-        settings = settings_with(**overrides)
-        table = build_feature_table(bars, settings, "ETH")
-        return evaluate(
-            bars, table, random_policy(settings, features=len(FEATURE_NAMES), decoder=decoder), settings, "ETH"
-        )
+def evaluated(small_bars, small_settings, random_policy):
+    def run(decoder="lstm", embedding="vq", **overrides):
+        settings = small_settings(**overrides)
+        table = build_feature_table(small_bars, settings, "ETH")
+        policy = random_policy(settings, features=len(FEATURE_NAMES), decoder=decoder, embedding=embedding)
+        return evaluate(small_bars, table, policy, settings, "ETH")
 
     return run
 
@@ -58,8 +26,8 @@ def evaluated(bars, random_policy):
 @pytest.mark.parametrize(
     "overrides", [{}, {"execution.horizon_boundary": "settle"}, {"execution.execution_delay_bars": 1}]
 )
-def test_every_account_reconciles_on_the_same_bars(evaluated, bars, overrides):
-    test_bars = (bars["timestamp"] >= settings_with().splits.test_start).sum()
+def test_every_account_reconciles_on_the_same_bars(evaluated, small_bars, small_settings, overrides):
+    test_bars = (small_bars["timestamp"] >= small_settings().splits.test_start).sum()
     evaluation = evaluated(**overrides)
     assert list(evaluation.variants) == list(VARIANTS)
     for variant in evaluation.variants.values():
@@ -99,21 +67,21 @@ def test_positions_are_closed_on_the_first_bar_after_a_gap(evaluated):
     assert not evaluation.full.ledger.position[without_features].any()
 
 
-def test_rows_of_the_decisions_are_the_bars_they_were_made_on(evaluated, bars):
+def test_rows_of_the_decisions_are_the_bars_they_were_made_on(evaluated, small_bars, small_settings):
     evaluation = evaluated()
-    settings = settings_with()
-    test = split_dataset(build_feature_table(bars, settings, "ETH").dataset(settings), settings.splits).test
+    settings = small_settings()
+    test = split_dataset(build_feature_table(small_bars, settings, "ETH").dataset(settings), settings.splits).test
     ledger = evaluation.full.ledger
     np.testing.assert_array_equal(ledger.timestamps[evaluation.bar_rows], test.timestamps)
     np.testing.assert_array_equal(ledger.mark[evaluation.bar_rows], test.mark)
     np.testing.assert_array_equal(ledger.action[evaluation.bar_rows][:-1], evaluation.decisions.actions[:-1])
 
 
-def test_planner_and_replay_read_the_same_prices_and_costs(bars):
+def test_planner_and_replay_read_the_same_prices_and_costs(small_bars, small_settings):
     """To the last bit, so that a plan replayed earns exactly its planned value."""
-    settings = settings_with()
-    dataset = build_feature_table(bars, settings, "ETH").dataset(settings)
-    priced = price_bars(bars, settings.pair("ETH"), settings.execution)
+    settings = small_settings()
+    dataset = build_feature_table(small_bars, settings, "ETH").dataset(settings)
+    priced = price_bars(small_bars, settings.pair("ETH"), settings.execution)
     rows = np.searchsorted(priced.timestamps, dataset.timestamps)
     np.testing.assert_array_equal(dataset.mark, priced.mark[rows])
     np.testing.assert_array_equal(dataset.costs, (priced.slippage + priced.commission)[rows])
@@ -166,11 +134,16 @@ def test_results_of_a_decoder_that_reads_the_future_are_flagged(evaluated):
     assert not causal.hindsight
 
 
-def test_a_table_of_other_bars_is_refused(bars, random_policy):
-    settings = settings_with()
-    table = build_feature_table(bars, settings, "ETH")
+def test_a_policy_without_codes_has_no_report(evaluated):
+    with pytest.raises(ArtifactError, match=r"'continuous' has no codes.*report or leaderboard"):
+        evaluated(embedding="continuous")
+
+
+def test_a_table_of_other_bars_is_refused(small_bars, small_settings, random_policy):
+    settings = small_settings()
+    table = build_feature_table(small_bars, settings, "ETH")
     policy = random_policy(settings, features=len(FEATURE_NAMES))
     with pytest.raises(MarketDataError, match="not among the bars"):
-        evaluate(bars.gather_every(2), table, policy, settings, "ETH")
+        evaluate(small_bars.gather_every(2), table, policy, settings, "ETH")
     with pytest.raises(MarketDataError, match="no bars"):
-        evaluate(bars[:800], table, policy, settings, "ETH")
+        evaluate(small_bars[:800], table, policy, settings, "ETH")
