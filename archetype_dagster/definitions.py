@@ -6,10 +6,12 @@ from typing import Any
 import dagster as dg
 
 from archetype_dagster.jobs import pipeline_job
+from assets.baselines import BASELINE_ASSETS
 from assets.checks import CHECKS
 from assets.deployment import onnx_policy
 from assets.discovery import dp_trajectories, vq_codebook
 from assets.evaluation import evaluation_report, leaderboard
+from assets.judging import method_comparison, trade_audit
 from assets.market import feature_table, market_bars
 from assets.refinement import refinement_checkpoint
 from assets.selection import archetype_returns, selection_checkpoint
@@ -30,6 +32,9 @@ ASSETS = (
     onnx_policy,
     evaluation_report,
     leaderboard,
+    *BASELINE_ASSETS,
+    method_comparison,
+    trade_audit,
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import dagster as dg
 
 from archetype_dagster.errors import SettingsError
+from archetype_dagster.pipeline.stages import CORE_STAGES, JUDGING_GROUPS
 
 PIPELINE: Final = "pipeline"
 
@@ -19,7 +20,7 @@ def pipeline_job() -> Any:
     return dg.define_asset_job(
         PIPELINE,
         selection=dg.AssetSelection.all(),
-        description="Everything from market bars to the evaluation report of one pair, with all checks.",
+        description="Every stage of one pair, with all checks.",
         executor_def=dg.in_process_executor,
     )
 
@@ -52,6 +53,9 @@ class Outcome:
 def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetKey]:
     """Assets of a selection: `vq_codebook`, `vq_codebook+` with all that follows, or Dagster's own syntax.
 
+    What judges (baselines, comparisons, studies) takes long and is left out of `*` and of `+`, unless the
+    selection names one of those stages or groups.
+
     Raises:
         SettingsError: it is malformed or selects nothing; lists the stages.
     """
@@ -66,6 +70,9 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
             keys = dg.AssetSelection.from_string(explicit).resolve(graph)
     except dg.DagsterError:
         keys = set()
+    judging = {name for name in known if name not in CORE_STAGES} | JUDGING_GROUPS
+    if not judging & set(re.findall(r"\w+", selection)):
+        keys = {key for key in keys if key.to_user_string() in CORE_STAGES}
     if not keys:
         raise SettingsError(
             f"cannot select {selection!r}: name a stage, with + after it for all that follow or before it for all "

@@ -8,17 +8,20 @@ import dagster as dg
 import numpy as np
 import polars as pl
 
-from archetype_dagster.artifacts import Artifact
+from archetype_dagster.artifacts import Artifact, read_json
 from archetype_dagster.backtest.leaks import LeakStatus
 from archetype_dagster.backtest.ledger import reconcile
 from archetype_dagster.backtest.tracing import check_policy
+from archetype_dagster.baselines import BASELINES, load_baseline
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.validation import validate_bars
 from archetype_dagster.pipeline.inputs import bars_of, policy_of, splits_of, table_of
+from archetype_dagster.pipeline.stages import baseline_stage
 from archetype_dagster.planning import Trajectories, verify_trajectories
 from archetype_dagster.settings import Settings
+from archetype_dagster.studies.auditing import AUDIT_FILE, CROSS_CHECKS_FILE
 from archetype_dagster.types import JsonDict
 from assets.execution import PAIR_PARTITIONS, RESOURCE_KEYS, StageResources
 from assets.metadata import facts_table
@@ -35,7 +38,7 @@ def _stage_check(asset: str, *inputs: str) -> Callable[[Callable[..., Any]], dg.
                 asset=asset,
                 blocking=True,
                 partitions_def=PAIR_PARTITIONS,
-                additional_ins={name: dg.AssetIn(name) for name in inputs},
+                additional_ins={name: dg.AssetIn(name, dagster_type=Artifact) for name in inputs},
                 required_resource_keys=RESOURCE_KEYS,
             )(function)
 
@@ -151,6 +154,48 @@ def onnx_parity(
     return _verdict(report.passed, text, report.as_dict())
 
 
+@_stage_check("method_comparison", "market_bars", "feature_table")
+def baselines_causal(
+    context: dg.AssetCheckExecutionContext,
+    method_comparison: Artifact,
+    market_bars: Artifact,
+    feature_table: Artifact,
+) -> dg.AssetCheckResult:
+    """Changing everything after a random time moves no action of any baseline before it."""
+    from archetype_dagster.baselines.causality import check_strategies
+
+    store = cast(StageResources, context.resources).store
+    pair = str(method_comparison.manifest.pair)
+    strategies = {name: load_baseline(name, store.open(baseline_stage(name), pair).directory) for name in BASELINES}
+    scaler = table_of(feature_table).scaler
+    report = check_strategies(bars_of(market_bars), _settings(context), pair, scaler, strategies)
+    text = f"{report.status.value}: {report.reason}"
+    return _verdict(report.status is LeakStatus.PASSED, text, report.as_dict())
+
+
+@_stage_check("trade_audit")
+def audit_passes(context: dg.AssetCheckExecutionContext, trade_audit: Artifact) -> dg.AssetCheckResult:
+    """The policy's trades could have happened: every rule of the audit holds at every bar."""
+    found = read_json(trade_audit.path(AUDIT_FILE))
+    text = "; ".join(found["failures"]) or f"{len(found['rules'])} rules hold at {found['bars']} bars"
+    return _verdict(found["passed"], text, {"trips": found["trips"]})
+
+
+@_stage_check("trade_audit")
+def engines_agree(context: dg.AssetCheckExecutionContext, trade_audit: Artifact) -> dg.AssetCheckResult:
+    """Other people's engines come to the same positions and net values from the same signals."""
+    checks = read_json(trade_audit.path(CROSS_CHECKS_FILE))
+    differing = [check["engine"] for check in checks if not check["passed"]]
+    text = "; ".join(f"{check['engine']} differs by up to {check['largest_difference']:.1e}" for check in checks)
+    if not checks:
+        return dg.AssetCheckResult(
+            passed=False,
+            severity=dg.AssetCheckSeverity.WARN,
+            description="no other engine is installed: pip install 'archetype-dagster[crosscheck]'",
+        )
+    return _verdict(not differing, text, {"engines": ", ".join(check["engine"] for check in checks)})
+
+
 def _settings(context: dg.AssetCheckExecutionContext) -> Settings:
     return cast(StageResources, context.resources).settings.load()
 
@@ -174,4 +219,7 @@ CHECKS: Final = (
     leak_check,
     onnx_parity,
     ledger_reconciles,
+    baselines_causal,
+    audit_passes,
+    engines_agree,
 )

@@ -11,20 +11,18 @@ from pydantic import Field
 from archetype_dagster.artifacts import MANIFEST_NAME, Artifact, open_artifact
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError
+from archetype_dagster.pipeline.stages import STAGES
 from resources.failure import clear_failure
 
+# The method's own names for its phases; every other stage's folder is called like the stage.
 FOLDERS: Final = MappingProxyType(
     {
-        "market_bars": "market_bars",
-        "feature_table": "feature_table",
-        "dp_trajectories": "dp_trajectories",
+        **{kind: kind for kind in STAGES},
         "vq_codebook": "phase1_archetype_discovery",
-        "archetype_returns": "archetype_returns",
         "selection_checkpoint": "phase2_archetype_selection",
         "refinement_checkpoint": "phase3_archetype_refinement",
         "onnx_policy": "onnx",
         "evaluation_report": "evaluation",
-        "leaderboard": "leaderboard",
     }
 )
 

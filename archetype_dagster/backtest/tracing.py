@@ -45,15 +45,20 @@ def check_policy(
     Raises:
         MarketDataError: no segment that holds one horizon after its warm-up.
     """
-    window = bars.filter(pl.col("segment") == bars["segment"].mode().min())
-    length = WARMUP_BARS + horizons * settings.planner.horizon_bars + settings.execution.execution_delay_bars
     return check_no_lookahead(
         lambda changed: pipeline_trace(changed, settings, pair, scaler, policy),
-        window.tail(length),
+        newest_horizons(bars, settings, horizons),
         cuts=settings.evaluation.leak_check_cuts,
         seed=settings.seed,
         hindsight=DECODED if policy.hindsight else (),
     )
+
+
+def newest_horizons(bars: pl.DataFrame, settings: Settings, horizons: int = _HORIZONS) -> pl.DataFrame:
+    """The last bars of the longest segment: its warm-up and a few horizons, as far as they are there."""
+    window = bars.filter(pl.col("segment") == bars["segment"].mode().min())
+    length = WARMUP_BARS + horizons * settings.planner.horizon_bars + settings.execution.execution_delay_bars
+    return window.tail(length)
 
 
 def pipeline_trace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -11,12 +12,14 @@ from typing import Final, Protocol
 import torch
 
 from archetype_dagster.artifacts import Artifact
+from archetype_dagster.baselines import BASELINES, Strategy, fit_baseline
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.codebook import Codebook, train_codebook
 from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
 from archetype_dagster.market.market_bars import MarketBars
 from archetype_dagster.market.sources import bars_with_report
 from archetype_dagster.pipeline.inputs import bars_of, splits_of
+from archetype_dagster.pipeline.stages import baseline_stage
 from archetype_dagster.planning import Trajectories, build_trajectories
 from archetype_dagster.refinement import Refiner, train_refiner
 from archetype_dagster.selection import ArchetypeReturns, Selector, build_archetype_returns, train_selector
@@ -127,6 +130,20 @@ def _refinement_checkpoint(run: StageRun, parents: Parents) -> Refiner:
     )
 
 
+def _baseline(name: str, run: StageRun, parents: Parents) -> Strategy:
+    splits = splits_of(parents["feature_table"], run.settings)
+    return fit_baseline(
+        name,
+        splits.train,
+        splits.validation,
+        run.settings.baselines,
+        seed=run.settings.seed,
+        device=run.device,
+        resume=run.resume,
+        progress=run.progress,
+    )
+
+
 COMPUTATIONS: Final[Mapping[str, Computation]] = MappingProxyType(
     {
         "market_bars": _market_bars,
@@ -136,5 +153,6 @@ COMPUTATIONS: Final[Mapping[str, Computation]] = MappingProxyType(
         "archetype_returns": _archetype_returns,
         "selection_checkpoint": _selection_checkpoint,
         "refinement_checkpoint": _refinement_checkpoint,
+        **{baseline_stage(name): partial(_baseline, name) for name in BASELINES},
     }
 )

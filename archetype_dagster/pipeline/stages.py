@@ -187,6 +187,9 @@ _TABLE = (
 )
 STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for stage in _TABLE})
 
+JUDGING_GROUPS: Final = frozenset({"baselines", "judging", "studies"})
+CORE_STAGES: Final = tuple(kind for kind, stage in STAGES.items() if stage.group not in JUDGING_GROUPS)
+
 
 def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDict:
     """The values the stage reads, by dotted name, as JSON.

@@ -1,0 +1,106 @@
+"""Judging: the methods of Table 1 side by side, and the audit of what the policy traded."""
+
+import dagster as dg
+import polars as pl
+
+from archetype_dagster.artifacts import Artifact, read_json
+from archetype_dagster.baselines import BASELINES, load_baseline
+from archetype_dagster.pipeline.computation import StageRun
+from archetype_dagster.pipeline.inputs import bars_of, table_of
+from archetype_dagster.pipeline.stages import STAGES, baseline_stage
+from archetype_dagster.studies.auditing import (
+    AUDIT_FILE,
+    CROSS_CHECKS_FILE,
+    TRIPS_FILE,
+    LedgerAudit,
+    audit_test_ledger,
+)
+from archetype_dagster.studies.comparison import MethodComparison, compare_methods
+from assets.evaluation import METRICS
+from assets.execution import run_stage, stage_asset
+from assets.metadata import Metadata, facts_table, picture, table
+
+
+@stage_asset(ins={name: dg.AssetIn(dagster_type=Artifact) for name in STAGES["method_comparison"].parents})
+def method_comparison(context: dg.AssetExecutionContext, **parents: Artifact) -> dg.MaterializeResult[Artifact]:
+    """Every method of Table 1 on the same test bars, at the same costs and from the same capital."""
+
+    def compute(run: StageRun) -> MethodComparison:
+        from archetype_dagster.reporting import read_ledger, read_metrics
+
+        report = parents["evaluation_report"].directory
+        return compare_methods(
+            bars_of(parents["market_bars"]),
+            table_of(parents["feature_table"]),
+            {name: load_baseline(name, parents[baseline_stage(name)].directory) for name in BASELINES},
+            read_ledger(report, commission_rate=run.settings.execution.commission_rate),
+            run.settings,
+            run.pair,
+            hindsight=read_metrics(report)["hindsight"],
+        )
+
+    return run_stage(context, list(parents.values()), compute=compute, describe=_describe_comparison)
+
+
+@stage_asset()
+def trade_audit(
+    context: dg.AssetExecutionContext, market_bars: Artifact, feature_table: Artifact, evaluation_report: Artifact
+) -> dg.MaterializeResult[Artifact]:
+    """Round trips, trade statistics and every rule of the policy's account; its signals through other engines."""
+
+    def compute(run: StageRun) -> LedgerAudit:
+        from archetype_dagster.reporting import read_ledger
+
+        ledger = read_ledger(evaluation_report.directory, commission_rate=run.settings.execution.commission_rate)
+        return audit_test_ledger(ledger, bars_of(market_bars), table_of(feature_table), run.settings, run.pair)
+
+    parents = [market_bars, feature_table, evaluation_report]
+    return run_stage(context, parents, compute=compute, describe=_describe_audit)
+
+
+def _describe_comparison(artifact: Artifact) -> Metadata:
+    from archetype_dagster.reporting.plots import Curve, equity
+
+    comparison = MethodComparison.load(artifact.directory)
+    rows = [
+        {"method": method.label, **{name: values[name] for name in METRICS}, "hindsight": method.hindsight}
+        for method in comparison.methods.values()
+        for values in [method.performance.as_dict()]
+    ]
+    curves = [
+        Curve(
+            name=name,
+            label=method.label,
+            timestamps=method.ledger.timestamps,
+            net_value=method.ledger.net_value,
+            initial_capital=method.ledger.initial_capital,
+            hindsight=method.hindsight,
+        )
+        for name, method in comparison.methods.items()
+    ]
+    return {
+        "book_source": ", ".join(comparison.facts["book_sources"]),
+        "methods": table(rows),
+        "equity": picture(equity(curves), "equity"),
+    }
+
+
+def _describe_audit(artifact: Artifact) -> Metadata:
+    audit = read_json(artifact.path(AUDIT_FILE))
+    failures, rules = audit.pop("failures"), audit.pop("rules")
+    trips = pl.read_parquet(artifact.path(TRIPS_FILE))
+    engines = [
+        {name: check[name] for name in ("engine", "version", "passed", "bars", "largest_difference", "engine_pnl")}
+        for check in read_json(artifact.path(CROSS_CHECKS_FILE))
+    ]
+    return {
+        "round_trips": trips.height,
+        "rules_kept": len(rules) - len(failures),
+        "rules": len(rules),
+        "failures": "\n".join(failures) or "none",
+        "statistics": facts_table(audit),
+        "engines": table(engines),
+        "largest_losses": table(
+            trips.sort("net_pnl").head(5).with_columns(pl.selectors.temporal().cast(str)).to_dicts()
+        ),
+    }
