@@ -60,13 +60,11 @@ class CodebookModules:
     def build(cls, settings: CodebookSettings, num_features: int, *, seed: int) -> Self:
         """Untrained modules of the shapes that `settings` and `num_features` ask for."""
         with seeded_initialisation(seed, "codebook", "weights"):
-            return cls(
-                TrajectoryEncoder(num_features, settings.hidden_size, settings.code_dim, settings.pooling),
-                None
-                if settings.embedding == "continuous"
-                else VectorQuantizer(settings.num_codes, settings.code_dim, commitment=settings.commitment),
-                ArchetypeDecoder(num_features, settings.code_dim, settings.hidden_size, settings.decoder),
-            )
+            encoder = TrajectoryEncoder(num_features, settings.hidden_size, settings.code_dim, settings.pooling)
+            # Made for every embedding, so that the decoder starts from the same weights whatever the embedding.
+            quantizer = VectorQuantizer(settings.num_codes, settings.code_dim, commitment=settings.commitment)
+            decoder = ArchetypeDecoder(num_features, settings.code_dim, settings.hidden_size, settings.decoder)
+        return cls(encoder, None if settings.embedding == "continuous" else quantizer, decoder)
 
     @property
     def quantizer(self) -> VectorQuantizer:

@@ -66,7 +66,8 @@ def run_facts(evaluation: Evaluation, settings: Settings, provenance: Mapping[st
     policy = {
         "Horizon": f"{planner.horizon_bars} bars",
         "Demonstrations": f"{planner.num_trajectories:,}, {planner.trade_constraint.replace('_', ' ')}",
-        "Archetypes": f"{codebook.num_codes} codes of {codebook.code_dim} dimensions",
+        "Archetypes": f"{codebook.num_codes} codes of {codebook.code_dim} dimensions"
+        + ("" if codebook.embedding == "vq" else f", {codebook.embedding}"),
         "Decoder": f"{codebook.decoder}, {codebook.decoding.replace('_', ' ')}"
         + ("; reads the future" if codebook.hindsight else "; causal"),
         "Selection": f"{selection.objective} objective, {selection.total_steps:,} steps, alpha {selection.alpha:g}",

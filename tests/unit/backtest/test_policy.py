@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archetype_dagster.backtest.policy import archetype_actions, carried_actions, decide, padded_horizons
+from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import load_settings
 from archetype_dagster.types import FLAT
 
@@ -139,6 +140,40 @@ def test_a_trace_has_an_entry_per_row(random_dataset, random_policy):
     assert decisions.lengths.sum() == 41
     assert decide(policy, dataset).trace is None
     assert decide(policy.without_refinement(), dataset, trace=True).trace.context is None
+
+
+@pytest.mark.parametrize("boundary", ["carry", "settle"])
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_continuous_policy_decides_bar_by_bar_from_what_is_known(random_dataset, random_policy, boundary, delay):
+    """Reference: every horizon decoded from its own first row on, with nothing after the bar that is decided."""
+    settings = load_settings(overrides={"execution.horizon_boundary": boundary, "planner.horizon_bars": 8})
+    policy, dataset = random_policy(settings, embedding="continuous"), random_dataset(delay=delay, segments=(50, 3, 61))
+    decisions = decide(policy, dataset, trace=True)
+    expected = []
+    for start, length in zip(*dataset.decision_starts(), strict=True):
+        chosen = policy.selector.choose(dataset.states[start][None])
+        for tau in range(length):
+            known = dataset.states[start : start + tau + 1][None]
+            expected.append(policy.codebook.decode_embeddings(known, chosen[:, None])[0][0, 0, -1])
+    np.testing.assert_array_equal(decisions.actions, expected)
+    np.testing.assert_array_equal(decisions.base_actions, decisions.actions)
+    assert set(decisions.actions.tolist()) == {0, 1, 2}
+    assert (decisions.codes == -1).all()
+    assert (decisions.override_rows == -1).all()
+    assert decisions.trace.selector_logits.shape == (len(decisions.starts), 3)
+    assert len(np.unique(decisions.trace.selector_logits, axis=0)) == len(decisions.starts)
+    with pytest.raises(ValueError, match="takes no codes"):
+        decide(policy, dataset, codes=decisions.codes)
+
+
+def test_phases_of_different_embeddings_make_no_policy(random_policy):
+    coded, continuous = random_policy(load_settings()), random_policy(load_settings(), embedding="continuous")
+    with pytest.raises(ArtifactError, match=r"a Selector cannot choose for .* 'continuous'"):
+        changed(coded, codebook=continuous.codebook)
+    with pytest.raises(ArtifactError, match=r"a ContinuousSelector cannot choose for .* 'vq'"):
+        changed(coded, selector=continuous.selector)
+    with pytest.raises(ArtifactError, match="a refiner needs the embedding of a code"):
+        changed(continuous, refiner=coded.refiner)
 
 
 def test_an_empty_dataset_is_refused(random_dataset, random_policy):

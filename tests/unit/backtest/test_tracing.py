@@ -66,6 +66,21 @@ def test_the_pipeline_is_causal_in_every_number_it_computes(bars, scaler, random
     )
 
 
+def test_a_continuous_policy_is_causal_and_one_that_reads_the_future_fails(bars, scaler, random_policy):
+    causal, reading = (
+        random_policy(SETTINGS, features=len(FEATURE_NAMES), embedding="continuous", decoder=decoder)
+        for decoder in ("lstm", "bilstm")
+    )
+    report = check(bars, scaler, causal)
+    assert report.status is LeakStatus.PASSED, report.reason
+    traced = {"features", "states", "mark", "costs", "embeddings", "decoder_logits", "base_actions", "actions"}
+    assert set(report.compared) == traced
+    assert {"embeddings", "decoder_logits"} <= set(report.responsive)
+    leaking = check(bars, scaler, reading)
+    assert leaking.status is LeakStatus.FAILED
+    assert {"decoder_logits"} <= {leak.array for leak in leaking.leaks} <= DECODED
+
+
 def test_a_planted_bidirectional_decoder_fails(bars, scaler, random_policy):
     report = check(bars, scaler, random_policy(SETTINGS, features=len(FEATURE_NAMES), decoder="bilstm"))
     assert report.status is LeakStatus.FAILED

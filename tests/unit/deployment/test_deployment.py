@@ -24,6 +24,8 @@ from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.refinement.adapter import context_size
 from archetype_dagster.refinement.network import RefinerNetwork
 from archetype_dagster.refinement.refiner import Refiner
+from archetype_dagster.selection.continuous import ContinuousSelector
+from archetype_dagster.selection.gaussian import GaussianSelectorNetwork
 from archetype_dagster.selection.network import SelectorNetwork
 from archetype_dagster.selection.selector import Selector
 from archetype_dagster.settings import Settings, load_settings
@@ -217,6 +219,15 @@ def test_the_manifest_states_what_a_runtime_needs(bundle):
 def test_a_hindsight_policy_is_refused_and_nothing_is_written(tmp_path):
     policy = make_policy(**{"codebook.decoder": "bilstm", "codebook.decoding": "single_change"})
     with pytest.raises(ArtifactError, match="hindsight"):
+        export_policy(policy, SCALER, tmp_path, pair="ETH")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_continuous_policy_is_refused_and_nothing_is_written(tmp_path):
+    settings = make_settings(**{"codebook.embedding": "continuous"})
+    selector = ContinuousSelector(GaussianSelectorNetwork(F, settings.codebook.code_dim, (8,)), pl.DataFrame())
+    policy = TradingPolicy(Codebook.untrained(F, HORIZON, settings.codebook), selector, None, settings)
+    with pytest.raises(ArtifactError, match="a continuous policy is not exported"):
         export_policy(policy, SCALER, tmp_path, pair="ETH")
     assert list(tmp_path.iterdir()) == []
 

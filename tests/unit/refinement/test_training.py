@@ -12,6 +12,7 @@ import torch
 
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.codebook import Codebook
+from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.planning import apply_override, horizon_rewards, legal_override_mask
 from archetype_dagster.refinement import Refiner, greedy_override, refinement_context, train_refiner
@@ -19,7 +20,7 @@ from archetype_dagster.refinement.table import build_refinement_table
 from archetype_dagster.refinement.training import override_gains, spread_evenly
 from archetype_dagster.seeding import seeded_initialisation
 from archetype_dagster.selection import Selector, SelectorNetwork
-from archetype_dagster.settings import RefinementSettings
+from archetype_dagster.settings import CodebookSettings, RefinementSettings
 from archetype_dagster.types import NoProgress
 
 CPU = torch.device("cpu")
@@ -228,3 +229,9 @@ def test_training_goes_on_after_kill_9_and_ends_with_the_same_bytes(
     whole = train(learnable_split, random_codebook(), SMALL)
     assert weights(resumed.network) == weights(whole.network)
     assert resumed.history.equals(whole.history)
+
+
+def test_a_codebook_without_codes_is_refused(learnable_split: Split) -> None:
+    codebook = Codebook.untrained(4, 6, CodebookSettings(embedding="continuous", code_dim=3, hidden_size=8))
+    with pytest.raises(ArtifactError, match=r"'continuous' has no codes.*refinement"):
+        train(learnable_split, codebook, SMALL)
