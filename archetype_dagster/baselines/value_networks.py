@@ -14,6 +14,7 @@ from archetype_dagster.types import StateArray
 
 _CONDITION_SIZE = 16
 _BLOCK_ROWS = 8192
+_FIRST_VALUES = 0.01
 
 
 class PositionNetwork(nn.Module):
@@ -81,6 +82,9 @@ class DuellingNetwork(nn.Module):
         self.trunk = ContextTrunk(num_features, context_size, hidden_sizes)
         self.value = nn.Linear(hidden_sizes[-1], 1)
         self.advantage = nn.Linear(hidden_sizes[-1], 3)
+        # Normed activations are of order one and values of a bar are not: large first values would have to be unlearned.
+        nn.init.normal_(self.value.weight, std=_FIRST_VALUES)
+        nn.init.normal_(self.advantage.weight, std=_FIRST_VALUES)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Values of each action for each held one: float32 (B, F + C) -> (B, 3, 3)."""

@@ -16,7 +16,7 @@ class ValueLearningSettings(Section):
     agents_share: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.8, description="Share of the budget that goes to the agents, in equal parts; the rest trains what joins them."
     )
-    batch_size: PositiveInt = Field(128, description="Rows per gradient step, each with all of its transitions.")
+    batch_size: PositiveInt = Field(256, description="Rows per gradient step, each with all of its transitions.")
     target_rate: Annotated[Fraction, Field(gt=0)] = Field(
         0.01, description="Share by which the target network moves to the online one per update."
     )
