@@ -54,6 +54,20 @@ def autoregressive(rng, coefficient, length):
     return noise
 
 
+def test_the_mean_varies_as_the_closed_form_of_politis_and_romano(rng):
+    """Variance of the resampled mean: circular autocovariances, weighted by the odds of staying in a block."""
+    length, block = 200, 6.0
+    series = autoregressive(rng, 0.7, length)
+    centred = series - series.mean()
+    lags = np.arange(1, length)
+    covariances = np.array([centred @ np.roll(centred, lag) for lag in lags]) / length
+    weights = (1 - lags / length) * (1 - 1 / block) ** lags
+    expected = (series.var() + 2 * weights @ covariances) / length
+    chunks = resampled(series[None], samples=20_000, block=block, rng=rng)
+    means = np.concatenate([chunk[0].mean(axis=1) for chunk in chunks])
+    assert means.var() == pytest.approx(expected, rel=4 * np.sqrt(2 / 20_000))
+
+
 def test_dependent_returns_ask_for_longer_blocks(rng):
     independent = block_length(rng.normal(size=(1, 4000)), AUTOMATIC)
     dependent = block_length(autoregressive(rng, 0.8, 4000)[None], AUTOMATIC)

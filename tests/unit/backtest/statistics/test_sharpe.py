@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from arch.covariance.kernel import Bartlett
 
 from archetype_dagster.backtest.statistics import (
     SharpeEstimate,
@@ -43,6 +44,13 @@ def test_the_plain_error_is_the_closed_form_and_the_robust_one_without_lags(retu
     closed = 1 - found.skewness * found.sharpe + (found.kurtosis - 1) / 4 * found.sharpe**2
     assert found.standard_error == pytest.approx(np.sqrt(closed / (len(returns) - 1)), rel=1e-12)
     assert found.robust_error == found.standard_error
+
+
+def test_the_robust_error_is_that_of_a_maintained_library(returns):
+    found = sharpe_estimate(np.cumsum(returns), lags=12)
+    z = (np.cumsum(returns) - np.cumsum(returns).mean()) / np.cumsum(returns).std()
+    long_run = Bartlett(z - found.sharpe / 2 * (z**2 - 1), bandwidth=12).cov.long_run
+    assert found.robust_error == pytest.approx(np.sqrt(float(np.squeeze(long_run)) / (len(returns) - 1)), rel=1e-9)
 
 
 def test_dependence_widens_the_robust_error_as_theory_says():
