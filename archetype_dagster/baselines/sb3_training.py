@@ -86,7 +86,12 @@ def train_agent(
     begun = blocks.restore()
     left = total_steps - agent.num_timesteps
     if left > 0:
-        agent.learn(left, callback=blocks, log_interval=_NO_DUMPS, reset_num_timesteps=not begun)
+        try:
+            agent.learn(left, callback=blocks, log_interval=_NO_DUMPS, reset_num_timesteps=not begun)
+        except ValueError:
+            # The library's distributions refuse scores that are not finite before a validation can.
+            blocks.require_finite()
+            raise
         blocks.close_block()
     progress.finish()
     return blocks.record.history
@@ -143,12 +148,7 @@ class _Blocks(BaseCallback):
 
     def close_block(self, validations: int | None = None) -> None:
         """Validate, keep the better weights, save the state and report."""
-        if not all(torch.isfinite(weights).all() for weights in self.model.policy.parameters()):
-            raise ArchetypeError(
-                f"{self.name} diverged before step {self.model.num_timesteps}: its weights are not finite; "
-                "lower the learning rate"
-            )
-        greedy_half(self.model, self.current)
+        self.require_finite()
         score = self.validate(self.current)
         if score > self.record.best_score:
             self.record.best_score = score
@@ -161,6 +161,20 @@ class _Blocks(BaseCallback):
         self._save()
         metrics = {VALIDATION_SCORE: score} if loss is None else {VALIDATION_SCORE: score, "loss": loss}
         self.progress.advance(min(steps, self.total_steps), metrics)
+
+    def require_finite(self) -> None:
+        """Raise `ArchetypeError` where a weight, or a score that the weights give now, is not finite."""
+        greedy_half(self.model, self.current)
+        market = torch.as_tensor(self.env.observe()[:, :-3], device=self.model.device)
+        if self.current.lookback_bars is not None:
+            market = market.reshape(len(market), self.current.lookback_bars, -1)
+        with torch.no_grad():
+            scores = self.current(market)
+        if not all(torch.isfinite(values).all() for values in (*self.model.policy.parameters(), scores)):
+            raise ArchetypeError(
+                f"{self.name} diverged before step {self.model.num_timesteps}: its weights or scores are not finite; "
+                "lower the learning rate"
+            )
 
     def restore(self) -> bool:
         """Go on from the saved state; False where there is none."""
