@@ -71,6 +71,14 @@ def test_short_proceeds_never_raise_the_exposure(priced):
     assert np.abs(ledger.traded).max() == 2
 
 
+def test_a_year_of_small_gains_is_kept_in_full(priced):
+    """In float32 a gain of 0.02 on 1,000,000 is lost at every bar."""
+    bars = priced(100 + 0.02 * np.arange(52_561))
+    ledger = replay_priced(np.full(52_561, 2), bars, settings=PAPER, initial_capital=1e6)
+    assert ledger.net_value[-1] == pytest.approx(1_001_051.2, rel=1e-12)
+    assert 1e6 + ledger.reward.sum() == pytest.approx(1_001_051.2, rel=1e-12)
+
+
 def test_a_position_costs_nothing_to_keep_over_a_horizon_end(priced):
     ledger = replay_priced([2] * 6, priced(np.full(6, 100.0), rate=0.01), settings=PAPER)
     assert ledger.fee.sum() == pytest.approx(1.0)
