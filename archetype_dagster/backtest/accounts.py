@@ -88,8 +88,15 @@ class SplitAccounts:
         self.horizon_starts: IndexArray = self.bar_rows[dataset.decision_starts()[0]]
 
     def _replay(self, actions: ActionArray, horizon_starts: IndexArray) -> Ledger:
-        # A trade on the last bar could only cost: its order repeats the one before.
-        last = len(actions) - 1 - self.execution.execution_delay_bars
-        if last >= 0:
-            actions[last] = actions[last - 1] if last else FLAT
-        return replay_priced(actions, self.priced, settings=self.execution, horizon_starts=horizon_starts)
+        return trade_every_bar(actions, self.priced, settings=self.execution, horizon_starts=horizon_starts)
+
+
+def trade_every_bar(
+    actions: ActionArray, priced: PricedBars, *, settings: ExecutionSettings, horizon_starts: IndexArray
+) -> Ledger:
+    """Ledger of one action per bar, int8 (T,), in which nothing is traded on the last bar, where it could only cost."""
+    last = len(actions) - 1 - settings.execution_delay_bars
+    if last >= 0:
+        actions = actions.copy()
+        actions[last] = actions[last - 1] if last else FLAT
+    return replay_priced(actions, priced, settings=settings, horizon_starts=horizon_starts)
