@@ -12,6 +12,7 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.candles import times_from_epoch
 from archetype_dagster.market.files import DataFile
+from archetype_dagster.market.read_ahead import ahead
 from archetype_dagster.market.validation import raise_first
 
 _BOOLEANS: Final = ("true", "false", "True", "False")
@@ -45,7 +46,7 @@ class Layout:
             MarketDataError: the file is empty, a column is missing, or there is no header row and the
                 number of columns is none of the known ones.
         """
-        first = _lines_of(file.head()).split(b"\n", 1)[0].strip()
+        first = _trimmed(file.head()).split(b"\n", 1)[0].strip()
         if not first:
             raise MarketDataError("file is empty", file=file.label)
         cells = [cell.strip().strip('"') for cell in first.decode("utf-8", "replace").split(",")]
@@ -108,8 +109,8 @@ def read_blocks(file: DataFile, layout: Layout) -> Iterator[RowBlock]:
     """
     names, has_header = layout.names(file)
     first_row = 0
-    for text in file.blocks():
-        block = _lines_of(text)
+    for text in ahead(file.blocks()):
+        block = _trimmed(text)
         if has_header and block:
             block = block.partition(b"\n")[2]
             has_header = False
@@ -124,7 +125,7 @@ def read_blocks(file: DataFile, layout: Layout) -> Iterator[RowBlock]:
 def first_time(file: DataFile, layout: Layout) -> int | None:
     """Microseconds since 1970 of a file's first row, None where it has no rows; see `read_blocks` for errors."""
     names, has_header = layout.names(file)
-    lines = _lines_of(file.head()).split(b"\n", 2)[has_header : has_header + 1]
+    lines = _without_blank_lines(_trimmed(file.head())).split(b"\n", 2)[has_header : has_header + 1]
     if not lines:
         return None
     with naming(file.label):
@@ -150,25 +151,35 @@ def clock_times(values: pl.Series) -> pl.Series:
 
 
 def _parse(block: bytes, names: Sequence[str], layout: Layout) -> pl.DataFrame:
-    if block.count(b",") != (block.count(b"\n") + 1) * (len(names) - 1):
-        _raise_first_width(block, len(names))
     schema = {
         name if name in layout.columns else _UNNAMED.format(index): layout.columns.get(name, pl.String())
         for index, name in enumerate(names)
     }
     try:
         # Read whole: told to skip columns, the reader does not see that a row is too long.
-        return pl.read_csv(block, has_header=False, quote_char=None, schema=schema).select(layout.columns.keys())
+        rows = pl.read_csv(block, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError as error:
-        _raise_first_width(block, len(names))
-        texts = pl.read_csv(block, has_header=False, quote_char=None, schema=dict.fromkeys(schema, pl.String()))
+        lines = _without_blank_lines(block)
+        _raise_first_width(lines, len(names))
+        texts = pl.read_csv(lines, has_header=False, quote_char=None, schema=dict.fromkeys(schema, pl.String()))
         _raise_first_cell(texts, layout)
         raise MarketDataError(f"not {layout.what} ({error})") from error
+    # A blank or short row is read as one that ends in a null, so that all others need no second look.
+    if rows.to_series(-1).null_count():
+        lines = _without_blank_lines(block)
+        if lines is not block:
+            return _parse(lines, names, layout)
+        if block.count(b",") != (block.count(b"\n") + 1) * (len(names) - 1):
+            _raise_first_width(block, len(names))
+    return rows.select(layout.columns.keys())
 
 
-def _lines_of(text: bytes) -> bytes:
-    """The text without a byte order mark and blank lines; no line end after the last line."""
-    block = text.removeprefix(b"\xef\xbb\xbf").strip(b"\r\n")
+def _trimmed(text: bytes) -> bytes:
+    """The text without a byte order mark and without blank lines at its ends; no line end after the last line."""
+    return text.removeprefix(b"\xef\xbb\xbf").strip(b"\r\n")
+
+
+def _without_blank_lines(block: bytes) -> bytes:
     if b"\n\n" in block or b"\n\r\n" in block:
         return b"\n".join(line for line in block.split(b"\n") if line.strip())
     return block

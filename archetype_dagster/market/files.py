@@ -5,14 +5,13 @@ What the text means is `delimited`'s and the vendors' work.
 
 from __future__ import annotations
 
-import gzip
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Final, cast
+from typing import IO, Final, Protocol
 
 from archetype_dagster.errors import MarketDataError
 
@@ -29,7 +28,42 @@ _WILDCARDS: Final = frozenset("*?[")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZIP_MAGIC: Final = b"PK"
 _ENCRYPTED: Final = 1
+_PACKED_BYTES: Final = 2**18
 _DAMAGE: Final = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Gunzip:
+    """What `gzip.open` reads, in two thirds of its time: that one unpacks 8 KiB at a time."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._rest = b""
+        self._member: zlib._Decompress | None = None
+
+    def read(self, size: int, /) -> bytes:
+        """The next `size` bytes, fewer at the end; `EOFError` where a member is cut short, `zlib.error` if damaged."""
+        parts = []
+        while size:
+            packed = self._rest or self._packed.read(_PACKED_BYTES)
+            if self._member is None:
+                if not packed:
+                    break
+                # Members may be followed by zeros, as on tapes.
+                self._rest = packed.lstrip(b"\0")
+                self._member = zlib.decompressobj(wbits=31) if self._rest else None
+                continue
+            if not packed:
+                raise EOFError("cut short")
+            parts.append(self._member.decompress(packed, size))
+            size -= len(parts[-1])
+            self._rest = self._member.unconsumed_tail
+            if self._member.eof:
+                self._rest, self._member = self._member.unused_data, None
+        return b"".join(parts)
 
 
 @dataclass(frozen=True)
@@ -77,13 +111,13 @@ class DataFile:
         return next(self.blocks(HEAD_BYTES), b"")
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[IO[bytes], int | None]]:
+    def _open(self) -> Iterator[tuple[_Readable, int | None]]:
         if self.member is not None:
             with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as stream:
                 yield stream, archive.getinfo(self.member).compress_size
         elif _magic(self.path).startswith(_GZIP_MAGIC):
-            with gzip.open(self.path, "rb") as unpacked:
-                yield cast(IO[bytes], unpacked), self.path.stat().st_size
+            with self.path.open("rb") as stream:
+                yield Gunzip(stream), self.path.stat().st_size
         else:
             with self.path.open("rb") as stream:
                 yield stream, None
@@ -122,6 +156,11 @@ def find_files(path: Path) -> tuple[DataFile, ...]:
         if not file.resolve().is_relative_to(home):
             raise MarketDataError(f"a link must not lead out of {base}", file=file)
     return tuple(_members(chosen))
+
+
+def paths_of(files: Iterable[DataFile]) -> tuple[Path, ...]:
+    """The files on disk, each once."""
+    return tuple(dict.fromkeys(file.path for file in files))
 
 
 def _is_data(name: Path) -> bool:

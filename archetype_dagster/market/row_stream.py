@@ -12,6 +12,7 @@ from polars.io.plugins import register_io_source
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.delimited import Layout, RowBlock, first_time, read_blocks
 from archetype_dagster.market.files import DataFile
+from archetype_dagster.market.read_ahead import ahead
 
 HELD_ROWS: Final = 65_536
 """Rows held back to be put in order: rows of one series may be out of order by so many and no more."""
@@ -65,7 +66,7 @@ def read_in_order(
     """
     ordered = following(files, lambda file: first_time(file, layout))
     blocks = (block for file in ordered for block in read_blocks(file, layout))
-    return in_order((block.convert(convert) for block in blocks), by=by)
+    return in_order(ahead(block.convert(convert) for block in blocks), by=by)
 
 
 def following(files: Sequence[DataFile], start: Callable[[DataFile], int | None]) -> list[DataFile]:

@@ -1,12 +1,16 @@
 """Vendors' files are opened whatever their packing, and hostile ones are refused."""
 
 import gzip
+import io
 import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market import files
 from archetype_dagster.market.files import UNPACKED_ALLOWANCE, DataFile, find_files
 
 TEXT = b"a,b\n1,2\n3,4\n"
@@ -14,6 +18,17 @@ TEXT = b"a,b\n1,2\n3,4\n"
 
 def _text(file: DataFile) -> bytes:
     return b"".join(file.blocks())
+
+
+class _Dripping(io.BytesIO):
+    """Gives a few bytes at a time, however many are asked for."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        super().__init__(data)
+        self._most = most
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(self._most)
 
 
 def _zip(path: Path, members: dict[str, bytes]) -> Path:
@@ -81,6 +96,27 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_a_glob_that_climbs_up_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MarketDataError, match="must not climb up"):
         find_files(tmp_path / "*" / ".." / "x.csv")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    members=st.lists(st.tuples(st.binary(max_size=400), st.integers(0, 3)), min_size=1, max_size=4),
+    sizes=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+)
+def test_gzip_members_and_padding_read_as_the_standard_library_reads_them(
+    members: list[tuple[bytes, int]], sizes: tuple[int, int]
+) -> None:
+    packed = b"".join(gzip.compress(data) + bytes(padding) for data, padding in members)
+    stream = files.Gunzip(_Dripping(packed, sizes[0]))
+    unpacked = b"".join(iter(lambda: stream.read(sizes[1]), b""))
+    assert unpacked == gzip.decompress(packed) == b"".join(data for data, _ in members)
+
+
+@pytest.mark.parametrize("damage", [b"no gzip", b"\x1f\x8b"])
+def test_what_follows_a_gzip_member_must_be_another_one(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TEXT) + damage)
+    with pytest.raises(MarketDataError, match=r"a\.csv\.gz: not a readable file"):
+        _text(find_files(tmp_path / "a.csv.gz")[0])
 
 
 @pytest.mark.parametrize("packed", ["gz", "zip"])
