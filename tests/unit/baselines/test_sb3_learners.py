@@ -22,7 +22,7 @@ from archetype_dagster.types import NoProgress
 CPU = torch.device("cpu")
 SMALL = BaselineSettings.model_validate(
     {
-        "total_steps": 8000,
+        "total_steps": 5120,
         "num_envs": 32,
         "episode_bars": 50,
         "gamma": 0.5,
