@@ -60,7 +60,9 @@ _TRAINING = (
 )
 
 _TABLE = (
-    Stage(MARKET_BARS, "market", (), ("market", "pair", "calibration.modelled_book"), seeded=True),
+    Stage(
+        MARKET_BARS, "market", (), ("market", "pair", "calibration.modelled_book"), seeded=True, code_version="2"
+    ),
     Stage(
         "feature_table",
         "market",

@@ -71,6 +71,24 @@ def test_changing_later_bars_changes_no_bit_of_the_book_before(
     assert modelled(bars.head(cut + 1)).equals(whole)
 
 
+@settings(max_examples=25, deadline=None)
+@given(first=st.integers(0, ROWS - 1), count=st.integers(1, ROWS), window=st.integers(1, 12), levels=st.integers(5, 8))
+def test_bars_before_and_after_leave_every_book_of_the_same_window_as_it_was(
+    first: int, count: int, window: int, levels: int
+) -> None:
+    book = ModelledBookSettings(levels=levels, window_bars=window)
+    bars = plain_bars()
+    part = modelled(bars[first : first + count], book=book)
+    age = pl.int_range(pl.len()).over("segment")
+    begins = bars.select(begins=age.gather(first)).item() if first else 0
+    same = part.select(
+        (pl.col("segment") != pl.col("segment").first()) | (age >= window - 1) | (begins == 0)
+    ).to_series()
+    whole = modelled(bars, book=BOOK.model_copy(update={"window_bars": window, "levels": 8}))
+    assert part.filter(same).equals(whole[first : first + count].filter(same).select(part.columns))
+    assert same.sum() >= part.height - window + 1
+
+
 def test_nothing_is_carried_into_the_next_segment() -> None:
     bars = plain_bars()
     before = pl.int_range(pl.len()) < 30
