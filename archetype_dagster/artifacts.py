@@ -63,6 +63,11 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     @property
+    def month(self) -> str | None:
+        """The month, `YYYY-MM`, of an artifact that is one of a pair's months."""
+        return self.facts.get("month")
+
+    @property
     def settings_hash(self) -> str:
         """SHA-256 of the settings the stage read."""
         return json_hash(self.settings)

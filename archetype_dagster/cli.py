@@ -171,10 +171,11 @@ def _materialise(
     from archetype_dagster.settings import load_settings
 
     # Checked before the slow imports, so that a mistyped name is answered at once.
-    load_settings(profile, overrides).pair(pair)
+    settings = load_settings(profile, overrides)
+    settings.pair(pair)
 
     from archetype_dagster.definitions import build_defs
-    from archetype_dagster.jobs import run_pipeline
+    from archetype_dagster.jobs import months_to_run, run_pipeline
     from resources.instance import instance_home, open_instance, run_owner
     from resources.progress import ConsoleProgressResource
     from resources.storage import ArtifactStore
@@ -192,7 +193,13 @@ def _materialise(
     with open_instance(home) as instance, run_owner(home) as tags:
         try:
             outcome = run_pipeline(
-                definitions, pair=pair, selection=selection, instance=instance, run_config=run_config, tags=tags
+                definitions,
+                pair=pair,
+                selection=selection,
+                instance=instance,
+                run_config=run_config,
+                tags=tags,
+                months=months_to_run(definitions, settings, pair, selection),
             )
         except KeyboardInterrupt:
             _errors.print("interrupted; the same command goes on from what was saved")

@@ -5,14 +5,14 @@ from typing import Any
 
 import dagster as dg
 
-from archetype_dagster.jobs import pipeline_job
+from archetype_dagster.jobs import months_job, pipeline_job
 from assets.baselines import BASELINE_ASSETS
 from assets.checks import CHECKS
 from assets.deployment import onnx_policy
 from assets.discovery import dp_trajectories, vq_codebook
 from assets.evaluation import evaluation_report, leaderboard
 from assets.judging import method_comparison, trade_audit
-from assets.market import feature_table, market_bars
+from assets.market import feature_table, market_bars, raw_bars
 from assets.refinement import refinement_checkpoint
 from assets.selection import archetype_returns, selection_checkpoint
 from resources.compute import ComputeResource
@@ -22,6 +22,7 @@ from resources.storage import ArtifactIOManager, ArtifactStore
 from resources.tracking import TrackingResource
 
 ASSETS = (
+    raw_bars,
     market_bars,
     feature_table,
     dp_trajectories,
@@ -62,7 +63,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     return dg.Definitions(
         assets=list(ASSETS),
         asset_checks=list(CHECKS),
-        jobs=[pipeline_job()],
+        jobs=[pipeline_job(), months_job()],
         executor=dg.in_process_executor,
         resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},
     )

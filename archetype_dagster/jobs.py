@@ -1,26 +1,39 @@
-"""The pipeline job, and running it in this process with an outcome that a person can read."""
+"""The jobs, and running them in this process with an outcome that a person can read."""
 
 import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import dagster as dg
 
 from archetype_dagster.errors import SettingsError
-from archetype_dagster.pipeline.stages import CORE_STAGES, JUDGING_GROUPS
+from archetype_dagster.market.months import covered_months
+from archetype_dagster.pipeline.stages import CORE_STAGES, JUDGING_GROUPS, RAW_BARS
+from archetype_dagster.settings import Settings
 
 PIPELINE: Final = "pipeline"
+MONTHS: Final = "ingest_months"
 
 
 def pipeline_job() -> Any:
-    """The job over every asset and check; one run a pair."""
+    """The job over every asset of a pair and every check; one run a pair."""
     return dg.define_asset_job(
         PIPELINE,
-        selection=dg.AssetSelection.all(),
+        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(RAW_BARS),
         description="Every stage of one pair, with all checks.",
+        executor_def=dg.in_process_executor,
+    )
+
+
+def months_job() -> Any:
+    """The job over the months of raw data; one run a month of a pair, so that a backfill keeps many workers busy."""
+    return dg.define_asset_job(
+        MONTHS,
+        selection=dg.AssetSelection.assets(RAW_BARS),
+        description="Raw records to bars of one month of one pair.",
         executor_def=dg.in_process_executor,
     )
 
@@ -32,7 +45,7 @@ class Outcome:
     Attributes:
         run_id: Dagster run.
         success: every step succeeded and no blocking check failed.
-        materialised: stages that have an artifact of this run, in order.
+        materialised: stages that have an artifact of this run, in order; a stage with months once for each.
         reused: those of them that were not computed again.
         failures: one line per failed step, `stage: message`.
         failed_checks: one line per failed check, `asset/check: message`.
@@ -70,15 +83,35 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
             keys = dg.AssetSelection.from_string(explicit).resolve(graph)
     except dg.DagsterError:
         keys = set()
-    judging = {name for name in known if name not in CORE_STAGES} | JUDGING_GROUPS
+    core = {RAW_BARS, *CORE_STAGES}
+    judging = {name for name in known if name not in core} | JUDGING_GROUPS
     if not judging & set(re.findall(r"\w+", selection)):
-        keys = {key for key in keys if key.to_user_string() in CORE_STAGES}
+        keys = {key for key in keys if key.to_user_string() in core}
     if not keys:
         raise SettingsError(
             f"cannot select {selection!r}: name a stage, with + after it for all that follow or before it for all "
             f"it needs; stages are {', '.join(known)}"
         )
     return sorted(keys)
+
+
+def months_to_run(definitions: dg.Definitions, settings: Settings, pair: str, selection: str) -> list[str]:
+    """Months of raw bars that a selection asks for: all that the source has records of, where bars are made by month.
+
+    Raises:
+        SettingsError: see `select_stages`; or a month before the first or after the present one.
+        MarketDataError: the source has no files, or one that cannot be read.
+    """
+    chosen = [key.path[-1] for key in select_stages(definitions, selection)]
+    if RAW_BARS not in chosen or not (settings.market.by_month or chosen == [RAW_BARS]):
+        return []
+    months = covered_months(settings.market, settings.pair(pair))
+    partitions = definitions.resolve_job_def(MONTHS).partitions_def
+    possible = set() if partitions is None else set(partitions.get_partition_keys())
+    for month in months:
+        if _month_key(pair, month) not in possible:
+            raise SettingsError(f"there is no partition for {month}: {RAW_BARS} are made from 2015-01 to this month")
+    return months
 
 
 def run_pipeline(
@@ -89,6 +122,7 @@ def run_pipeline(
     instance: dg.DagsterInstance,
     run_config: Mapping[str, Any],
     tags: Mapping[str, str],
+    months: Sequence[str] = (),
 ) -> Outcome:
     """Materialise a selection for one pair in this process, checks included.
 
@@ -99,18 +133,54 @@ def run_pipeline(
         instance: where the run is recorded.
         run_config: configuration of the resources.
         tags: further tags of the run.
+        months: months, `YYYY-MM`, of raw bars to materialise first, one run each; see `months_to_run`.
+
+    Returns:
+        How the runs ended, as one; the first that fails is the last.
 
     Raises:
         SettingsError: the selection names no stage.
         KeyboardInterrupt: the run was interrupted; what was saved before counts.
     """
-    job = definitions.resolve_job_def(PIPELINE)
+    keys = select_stages(definitions, selection)
+    stages = [key for key in keys if key.path[-1] != RAW_BARS]
+    runs: list[tuple[str, str, list[dg.AssetKey]]] = [
+        (MONTHS, _month_key(pair, month), [dg.AssetKey(RAW_BARS)]) for month in months
+    ]
+    if stages:
+        runs.append((PIPELINE, pair, stages))
+    if not runs:
+        raise SettingsError(f"{selection!r} is made month by month, and no month was named")
+    outcomes: list[Outcome] = []
+    for job, partition, assets in runs:
+        outcomes.append(_run(definitions.resolve_job_def(job), partition, assets, instance, run_config, tags))
+        if not outcomes[-1].success:
+            break
+    return replace(
+        outcomes[-1],
+        materialised=tuple(name for outcome in outcomes for name in outcome.materialised),
+        reused=tuple(name for outcome in outcomes for name in outcome.reused),
+    )
+
+
+def _month_key(pair: str, month: str) -> dg.MultiPartitionKey:
+    return dg.MultiPartitionKey({"pair": pair, "month": f"{month}-01"})
+
+
+def _run(
+    job: dg.JobDefinition,
+    partition: str,
+    keys: Sequence[dg.AssetKey],
+    instance: dg.DagsterInstance,
+    run_config: Mapping[str, Any],
+    tags: Mapping[str, str],
+) -> Outcome:
     quiet = {"loggers": {"console": {"config": {"log_level": logging.getLevelName(logging.CRITICAL)}}}}
     result = job.execute_in_process(
         run_config={**run_config, **quiet},
         instance=instance,
-        partition_key=pair,
-        asset_selection=select_stages(definitions, selection),
+        partition_key=partition,
+        asset_selection=list(keys),
         tags=dict(tags),
         raise_on_error=False,
     )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -11,7 +11,7 @@ import dagster as dg
 from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
-from archetype_dagster.pipeline.manifests import stage_manifest
+from archetype_dagster.pipeline.manifests import parent_name, stage_manifest
 from archetype_dagster.pipeline.stages import STAGES, Stage
 from archetype_dagster.settings import PAIRS, Settings
 from archetype_dagster.types import Progress
@@ -25,6 +25,10 @@ from resources.storage import ArtifactStore
 from resources.tracking import Tracker, TrackingResource
 
 PAIR_PARTITIONS: Final = dg.StaticPartitionsDefinition(list(PAIRS))
+# Candles in USDT go back to 2015 at some venues; the month that has begun is open.
+MONTH_PARTITIONS: Final = dg.MultiPartitionsDefinition(
+    {"month": dg.MonthlyPartitionsDefinition(start_date="2015-01-01", end_offset=1), "pair": PAIR_PARTITIONS}
+)
 RESOURCE_KEYS: Final = {"settings", "store", "compute", "tracking", "progress"}
 GPU_POOL: Final = "gpu"
 
@@ -37,6 +41,19 @@ class StageResources(Protocol):
     compute: ComputeResource
     tracking: TrackingResource
     progress: ProgressResource
+
+
+@dataclass(frozen=True)
+class Roots:
+    """What a stage at the graph's root is made from.
+
+    Attributes:
+        files: hashes of the files it reads, by name.
+        months: artifacts of the months that were read before.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    months: Sequence[Artifact] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,7 @@ def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefin
         stage = STAGES[function.__name__]
         decorated: dg.AssetsDefinition = dg.asset(
             group_name=stage.group,
-            partitions_def=PAIR_PARTITIONS if stage.per_pair else None,
+            partitions_def=_partitions(stage),
             code_version=stage.code_version,
             pool=GPU_POOL if stage.gpu else None,
             required_resource_keys=RESOURCE_KEYS,
@@ -90,7 +107,7 @@ def run_stage(
     *,
     describe: Callable[[Artifact], Metadata],
     compute: Callable[[StageRun], Saveable] | None = None,
-    source: Callable[[Settings, str], Mapping[str, str]] | None = None,
+    roots: Callable[[Settings, str, ArtifactStore], Roots] | None = None,
 ) -> dg.MaterializeResult[Artifact]:
     """Materialise a stage for the context's partition.
 
@@ -100,23 +117,25 @@ def run_stage(
         describe: metadata for a person, read from the artifact.
         compute: the work, where it is not the stage's own among `COMPUTATIONS`; called only when the
             artifact on disk was not made from exactly this.
-        source: for a stage at the graph's root, hashes of the files it reads, by name.
+        roots: for a stage at the graph's root, tells what it is made from by settings, pair and store.
 
     Raises:
         dagster.Failure: an `ArchetypeError`, with its message.
     """
     resources = cast(StageResources, context.resources)
     stage = STAGES[context.asset_key.path[-1]]
-    pair = context.partition_key if stage.per_pair else None
-    by_kind = {parent.manifest.kind: parent for parent in parents}
-    work = compute or (lambda run: COMPUTATIONS[stage.kind](run, by_kind))
+    pair, month = partition_of(context)
     with clear_failure():
         settings = resources.settings.load()
-        roots = source(settings, pair) if source and pair else {}
-        wanted = _manifest(stage, pair, settings, parents, resources.store, roots)
-        directory = resources.store.directory(stage.kind, pair)
-        title = f"{pair} {stage.kind}" if pair else stage.kind
-        with resources.store.lock(stage.kind, pair):
+        root = roots(settings, pair, resources.store) if roots and pair else Roots()
+        by_name = {parent_name(parent, stage): parent for parent in (*parents, *root.months)}
+        work = compute or (lambda run: COMPUTATIONS[stage.kind](run, by_name))
+        if stage.per_pair:
+            _verify(list(by_name.values()), settings, resources.store)
+        wanted = stage_manifest(stage, pair, settings, list(by_name.values()), root.files, month)
+        directory = resources.store.directory(stage.kind, pair, month)
+        title = _title(wanted)
+        with resources.store.lock(stage.kind, pair, month):
             artifact = _reusable(context, directory, wanted)
             reused = artifact is not None
             began = time.monotonic()
@@ -142,19 +161,29 @@ def run_stage(
     )
 
 
-def _manifest(
-    stage: Stage,
-    pair: str | None,
-    settings: Settings,
-    parents: Sequence[Artifact],
-    store: ArtifactStore,
-    source: Mapping[str, str],
-) -> Manifest:
+def partition_of(context: dg.AssetExecutionContext) -> tuple[str | None, str | None]:
+    """Pair and month (`YYYY-MM`) that a stage runs for; None for what it is not partitioned by."""
+    stage = STAGES[context.asset_key.path[-1]]
+    if stage.per_month:
+        keys = cast(dg.MultiPartitionKey, context.partition_key).keys_by_dimension
+        return keys["pair"], keys["month"][:7]
+    return (context.partition_key if stage.per_pair else None), None
+
+
+def _partitions(stage: Stage) -> dg.PartitionsDefinition[str] | None:
+    if stage.per_month:
+        return MONTH_PARTITIONS
+    return PAIR_PARTITIONS if stage.per_pair else None
+
+
+def _verify(parents: Sequence[Artifact], settings: Settings, store: ArtifactStore) -> None:
     verified: dict[str, Manifest] = {}
-    if stage.per_pair:
-        for parent in parents:
-            verify_current(parent.manifest.kind, pair, store=store, settings=settings, verified=verified)
-    return stage_manifest(stage, pair, settings, parents, source)
+    for parent in (parent.manifest for parent in parents):
+        verify_current(parent.kind, parent.pair, parent.month, store=store, settings=settings, verified=verified)
+
+
+def _title(manifest: Manifest) -> str:
+    return " ".join(part for part in (manifest.pair, manifest.kind, manifest.month) if part is not None)
 
 
 def _reusable(context: dg.AssetExecutionContext, directory: Path, wanted: Manifest) -> Artifact | None:
@@ -177,15 +206,16 @@ def _compute(
     compute: Callable[[StageRun], Saveable],
     describe: Callable[[Artifact], Metadata],
 ) -> tuple[Artifact, Metadata]:
-    directory = resources.store.directory(stage.kind, wanted.pair)
+    directory = resources.store.directory(stage.kind, wanted.pair, wanted.month)
     root_run = context.run.root_run_id or context.run.run_id
     resume = resources.store.resume_point(stage.kind, wanted.pair, wanted.key)
-    title = f"{wanted.pair} {stage.kind}" if wanted.pair else stage.kind
+    title = _title(wanted)
+    tags = {"asset": stage.kind, "pair": wanted.pair or "all", "dagster_run": root_run, "stage_key": wanted.key}
     with (
         resources.tracking.run(
-            identity=f"{root_run}/{stage.kind}/{wanted.pair or 'all'}",
+            identity=f"{root_run}/{stage.kind}/{wanted.pair or 'all'}" + (f"/{wanted.month}" if wanted.month else ""),
             name=title,
-            tags={"asset": stage.kind, "pair": wanted.pair or "all", "dagster_run": root_run, "stage_key": wanted.key},
+            tags=tags if wanted.month is None else {**tags, "month": wanted.month},
             result_root=resources.store.path,
         ) as tracker,
         resources.compute.session() as device,

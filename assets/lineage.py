@@ -10,6 +10,7 @@ from resources.storage import ArtifactStore
 def verify_current(
     kind: str,
     pair: str | None,
+    month: str | None = None,
     *,
     store: ArtifactStore,
     settings: Settings,
@@ -20,18 +21,20 @@ def verify_current(
     Args:
         kind: stage.
         pair: traded pair.
+        month: the month, `YYYY-MM`, for a stage with months.
         store: where the artifacts lie.
         settings: the settings of the current run.
-        verified: manifests already checked, by kind; filled in on the way.
+        verified: manifests already checked, by kind and month; filled in on the way.
 
     Raises:
         ArtifactError: the artifact, or one it was made from, is missing, was made with other settings,
             another seed or another version of the algorithm, or from other parents than the current ones.
     """
     verified = {} if verified is None else verified
-    if kind in verified:
-        return verified[kind]
-    directory = store.directory(kind, pair)
+    name = kind if month is None else f"{kind}/{month}"
+    if name in verified:
+        return verified[name]
+    directory = store.directory(kind, pair, month)
     manifest = read_manifest(directory, kind=kind)
     differences = _differences(manifest, settings)
     if differences:
@@ -40,15 +43,18 @@ def verify_current(
             f"or materialise {kind} again (archetype run --select {kind}+)"
         )
     for parent, recorded in manifest.parents.items():
-        if parent not in STAGES:
+        parent_kind, _, part = parent.partition("/")
+        if parent_kind not in STAGES:
             continue
-        current = verify_current(parent, pair, store=store, settings=settings, verified=verified).content_hash
+        current = verify_current(
+            parent_kind, pair, part or None, store=store, settings=settings, verified=verified
+        ).content_hash
         if current != recorded:
             raise ArtifactError(
                 f"{directory} was made from {parent} {recorded[:12]}, but the current {parent} is {current[:12]}; "
                 f"materialise {kind} again (archetype run --select {kind}+)"
             )
-    verified[kind] = manifest
+    verified[name] = manifest
     return manifest
 
 

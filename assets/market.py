@@ -1,24 +1,53 @@
 """Market data: validated bars, and the features and trade costs computed from them."""
 
+import warnings
+
 import dagster as dg
 import numpy as np
 import polars as pl
 
 from archetype_dagster.artifacts import Artifact, read_json
+from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.market_bars import REPORT_FILE
+from archetype_dagster.market.months import covered_months, month_bars
+from archetype_dagster.market.raw_bars import RawBars
+from archetype_dagster.pipeline.computation import StageRun
 from archetype_dagster.pipeline.inputs import bars_of, table_of
 from archetype_dagster.pipeline.manifests import source_hashes
+from archetype_dagster.pipeline.stages import RAW_BARS
+from archetype_dagster.settings import Settings
 from archetype_dagster.types import FloatArray, JsonDict
-from assets.execution import run_stage, stage_asset
+from assets.execution import Roots, partition_of, run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
+from resources.storage import ArtifactStore
+
+with warnings.catch_warnings():
+    # The mapping of a pair to all its months is one that Dagster calls beta.
+    warnings.simplefilter("ignore", dg.BetaWarning)
+    _EVERY_MONTH = dg.MultiToSingleDimensionPartitionMapping("pair")
 
 
 @stage_asset()
-def market_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact]:
-    """Validated bars of the pair with their order book, from the configured source."""
+def raw_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact]:
+    """What a vendor's records of each bar of one month say by themselves; made where `market.by_month` is on."""
 
-    return run_stage(context, [], source=source_hashes, describe=_describe_bars)
+    _, month = partition_of(context)
+
+    def compute(run: StageRun) -> RawBars:
+        return month_bars(run.settings.market, run.settings.pair(run.pair), str(month))
+
+    def roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
+        return Roots(files=source_hashes(settings, pair, month))
+
+    return run_stage(context, [], roots=roots, compute=compute, describe=_describe_month)
+
+
+@stage_asset(deps=[dg.AssetDep(RAW_BARS, partition_mapping=_EVERY_MONTH)])
+def market_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact]:
+    """Validated bars of the pair with their order book, from the configured source or from all its months."""
+
+    return run_stage(context, [], roots=_bars_roots, describe=_describe_bars)
 
 
 @stage_asset()
@@ -26,6 +55,34 @@ def feature_table(context: dg.AssetExecutionContext, market_bars: Artifact) -> d
     """The 45 features, the cost of every trade and the scaler fitted on the training split."""
 
     return run_stage(context, [market_bars], describe=_describe_features)
+
+
+def _bars_roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
+    """The source's files, or every month that they have records of; `ArtifactError` where one was not made yet."""
+    if not settings.market.by_month:
+        return Roots(files=source_hashes(settings, pair))
+    months = covered_months(settings.market, settings.pair(pair))
+    missing = [month for month in months if not store.holds(RAW_BARS, pair, month)]
+    if missing:
+        raise ArtifactError(
+            f"{len(missing)} of {len(months)} months of {pair} are not made yet, the first is {missing[0]}; "
+            f"materialise {RAW_BARS} of them (archetype run --select {RAW_BARS})"
+        )
+    return Roots(months=[store.open(RAW_BARS, pair, month) for month in months])
+
+
+def _describe_month(artifact: Artifact) -> Metadata:
+    report: JsonDict = read_json(artifact.path(REPORT_FILE))
+    rows = [{"of": kind, **{name: told[name] for name in told if name != "faults"}} for kind, told in report.items()]
+    faults = [row for told in report.values() for row in told["faults"]]
+    return {
+        "dagster/row_count": max((row["bars"] for row in rows), default=0),
+        "month": str(artifact.manifest.month),
+        "no_bars": not any(row["bars"] for row in rows),
+        "records": table(rows),
+        "faults": table(faults),
+        "faulty": sum(row["count"] for row in faults if row["policy"] is not None),
+    }
 
 
 def _describe_bars(artifact: Artifact) -> Metadata:

@@ -9,7 +9,7 @@ import polars as pl
 from archetype_dagster.market.bars import book_columns, num_book_levels
 from archetype_dagster.market.ingestion import FaultCount
 from archetype_dagster.market.raw_faults import crossed, empty_side, locked, malformed_book, zero_size
-from archetype_dagster.market.record_batches import BAR_END, RECORD_TIME, BarPart, refusable, summarise_bars
+from archetype_dagster.market.record_batches import BAR_END, RECORD_TIME, BarPart, refusable, summarise_bars, time_at
 from archetype_dagster.settings import IngestionSettings
 
 BOOK_TIME: Final = "book_time"
@@ -30,7 +30,7 @@ def books_of_bars(books: pl.LazyFrame, *, levels: int, bar_minutes: int, policie
         `mid_close` over the bar's snapshots (null where none had two sides).
 
     Raises:
-        MarketDataError: fewer than five levels, no snapshots, or a fault that a policy refuses.
+        MarketDataError: fewer than five levels, or a fault that a policy refuses.
     """
     levels = min(levels, num_book_levels(pl.DataFrame(schema=books.collect_schema())))
     columns = book_columns(levels)
@@ -73,8 +73,8 @@ def books_of_bars(books: pl.LazyFrame, *, levels: int, bar_minutes: int, policie
     return BarPart(
         rows=table.filter(pl.col(BOOK_TIME).is_not_null()).select(BAR_END, BOOK_TIME, *columns, *MIDS.values()),
         records=total["records"],
-        first=table["first"][0],
-        last=table["last"][-1],
+        first=time_at(table["first"], 0),
+        last=time_at(table["last"], -1),
         faults=(
             refusable(
                 "malformed_book", "snapshots", total["malformed"], table["malformed_at"], policies.malformed_book

@@ -16,7 +16,9 @@ from archetype_dagster.market.bar_books import BOOK_TIME, MIDS, books_of_bars
 from archetype_dagster.market.bar_prices import PRICE_COLUMNS, prices_from_candles, prices_from_trades
 from archetype_dagster.market.bars import num_book_levels
 from archetype_dagster.market.ingestion import FaultCount, IngestionReport
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import RawMarket
+from archetype_dagster.market.raw_bars import RawBars
 from archetype_dagster.market.raw_faults import crossed, empty_side, locked, price_outlier, zero_size
 from archetype_dagster.market.record_batches import BAR_END, BarPart, refusable
 from archetype_dagster.settings import IngestionSettings, MarketSettings
@@ -40,14 +42,7 @@ class BuiltBars(NamedTuple):
     report: IngestionReport
 
 
-def build_bars(
-    raw: RawMarket,
-    market: MarketSettings,
-    *,
-    start: datetime | None = None,
-    end: datetime | None = None,
-    known_until: datetime | None = None,
-) -> BuiltBars:
+def build_bars(raw: RawMarket, market: MarketSettings, *, known_until: datetime | None = None) -> BuiltBars:
     """Bars of raw records, in memory that does not grow with their number.
 
     Row t is a function of the records at or before t: of the last well-formed book known at t, and of the
@@ -58,34 +53,65 @@ def build_bars(
     Args:
         raw: canonical frames of one source, or of a source of books and one of prices.
         market: bar length, levels kept and ingestion policies.
-        start: build bars that end at or after this time (UTC).
-        end: build bars that end before this time (UTC).
         known_until: read records up to this time (UTC) only, and take the recording of trades to reach it.
 
     Raises:
         MarketDataError: no bar can be built, or a fault that a policy refuses; says which.
     """
-    policies = market.ingestion
-    raw = _inside(raw, timedelta(minutes=market.bar_minutes), start, end, known_until)
-    books = prices = None
+    return bars_of(raw_bars(_known(raw, known_until), market), market, known_until=known_until)
+
+
+def raw_bars(raw: RawMarket, market: MarketSettings, *, period: Period | None = None) -> RawBars:
+    """What the records of each bar say by themselves, in memory that does not grow with their number.
+
+    Args:
+        raw: canonical frames of one source, or of a source of books and one of prices.
+        market: bar length, levels kept and ingestion policies.
+        period: the bars wanted; None for all.
+
+    Raises:
+        MarketDataError: a fault of records that a policy refuses; says which.
+    """
+    minutes, policies = market.bar_minutes, market.ingestion
+
+    def inside(records: pl.LazyFrame, clock: str, *, includes_end: bool) -> pl.LazyFrame:
+        return records if period is None else records.filter(period.holds(clock, includes_end=includes_end))
+
+    books = trades = candles = None
     if raw.books is not None:
-        books = books_of_bars(raw.books, levels=market.book_levels, bar_minutes=market.bar_minutes, policies=policies)
+        wanted = inside(raw.books, "timestamp", includes_end=True)
+        books = books_of_bars(wanted, levels=market.book_levels, bar_minutes=minutes, policies=policies)
     if raw.trades is not None:
-        prices = prices_from_trades(raw.trades, bar_minutes=market.bar_minutes, policies=policies)
+        wanted = inside(raw.trades, "timestamp", includes_end=False)
+        trades = prices_from_trades(wanted, bar_minutes=minutes, policies=policies)
     elif raw.candles is not None:
-        prices = prices_from_candles(raw.candles, bar_minutes=market.bar_minutes, policies=policies)
-    rows, faults = _priced(raw, books, prices, market, known_until)
+        wanted = inside(raw.candles, "open_time", includes_end=False)
+        candles = prices_from_candles(wanted, bar_minutes=minutes, policies=policies)
+    return RawBars(books, trades, candles)
+
+
+def bars_of(raw: RawBars, market: MarketSettings, *, known_until: datetime | None = None) -> BuiltBars:
+    """Bars, by all rules and policies that look at more than one bar or at more than one kind of record.
+
+    Args:
+        raw: what the records of each bar say by themselves.
+        market: as for `raw_bars`.
+        known_until: see `build_bars`.
+
+    Raises:
+        MarketDataError: see `build_bars`.
+    """
+    policies, books = market.ingestion, raw.books
+    raw.check_told()
+    rows, faults = _priced(raw, market, known_until)
     if books is not None:
         rows = _with_books(rows, books)
-    bounds = [pl.col(BAR_END) >= start] if start is not None else []
-    bounds += [pl.col(BAR_END) < end] if end is not None else []
     if rows.is_empty():
-        told = next(part for part in (prices, books) if part is not None)
+        told = next(part for part in (raw.trades, raw.candles, books) if part is not None)
         raise MarketDataError(
             f"no whole bar of {market.bar_minutes} minutes: the recording runs from {told.first} to {told.last}"
         )
-    # Flags look at the bar before, so the range is cut after them.
-    flagged = rows.with_columns(_flags(rows, policies)).filter(*bounds)
+    flagged = rows.with_columns(_flags(rows, policies))
     bars, more = _apply(flagged, policies)
     names = [BAR_END, *PRICE_COLUMNS]
     if books is not None:
@@ -94,8 +120,8 @@ def build_bars(
         bars.select(names),
         IngestionReport(
             snapshots=books.records if books is not None else 0,
-            trades=prices.records if prices is not None and raw.trades is not None else 0,
-            candles=prices.records if prices is not None and raw.trades is None else 0,
+            trades=raw.trades.records if raw.trades is not None else 0,
+            candles=raw.candles.records if raw.candles is not None else 0,
             bars=bars.height,
             dropped_bars=flagged.height - bars.height,
             faults=(*(books.faults if books is not None else ()), *faults, *more),
@@ -103,47 +129,30 @@ def build_bars(
     )
 
 
-def _inside(
-    raw: RawMarket, bar: timedelta, start: datetime | None, end: datetime | None, known_until: datetime | None
-) -> RawMarket:
-    """The records that bars of the range need, and that were known by then."""
+def _known(raw: RawMarket, known_until: datetime | None) -> RawMarket:
+    """The records that were known by then."""
 
-    def cut(records: pl.LazyFrame | None, opened: str, known: str) -> pl.LazyFrame | None:
-        wanted = []
-        if start is not None:
-            # A bar more, to tell a recording that goes on from one that begins, and for the close before.
-            wanted.append(pl.col(opened) >= start - 2 * bar)
-        if end is not None:
-            wanted.append(pl.col(opened) < end)
-        if known_until is not None:
-            wanted.append(pl.col(known) <= known_until)
-        return records if records is None else records.filter(*wanted)
+    def cut(records: pl.LazyFrame | None, known: str) -> pl.LazyFrame | None:
+        return records if records is None or known_until is None else records.filter(pl.col(known) <= known_until)
 
-    return RawMarket(
-        books=cut(raw.books, "timestamp", "timestamp"),
-        trades=cut(raw.trades, "timestamp", "timestamp"),
-        candles=cut(raw.candles, "open_time", "close_time"),
-    )
+    return RawMarket(cut(raw.books, "timestamp"), cut(raw.trades, "timestamp"), cut(raw.candles, "close_time"))
 
 
 def _priced(
-    raw: RawMarket,
-    books: BarPart | None,
-    prices: BarPart | None,
-    market: MarketSettings,
-    known_until: datetime | None,
+    raw: RawBars, market: MarketSettings, known_until: datetime | None
 ) -> tuple[pl.DataFrame, list[FaultCount]]:
     """Bars with prices, those without a trade included where books were seen, and the faults found."""
     policies, bar = market.ingestion, timedelta(minutes=market.bar_minutes)
-    if prices is not None and raw.trades is None:
-        return prices.rows, list(prices.faults)
+    if raw.candles is not None:
+        return raw.candles.rows, list(raw.candles.faults)
+    books, prices = raw.books, raw.trades
     if prices is None and books is not None and policies.books_only == "refuse":
         raise MarketDataError(
             "the source holds books and no prices: name its trades or candles as market.prices_source and "
             "market.prices_path, or set market.ingestion.books_only to book_mid"
         )
     told = books if prices is None else prices
-    if told is None:
+    if told is None or told.first is None or told.last is None:
         raise MarketDataError("a source must hold books, trades or candles")
     tolerance = min(timedelta(seconds=policies.stale_seconds), _EDGE_SHARE * bar)
     until = told.last + tolerance if known_until is None else known_until

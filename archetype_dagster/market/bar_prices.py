@@ -19,6 +19,7 @@ from archetype_dagster.market.record_batches import (
     bar_end,
     refusable,
     summarise_bars,
+    time_at,
 )
 from archetype_dagster.settings import IngestionSettings
 
@@ -38,7 +39,7 @@ def prices_from_trades(trades: pl.LazyFrame, *, bar_minutes: int, policies: Inge
         policies: for malformed and repeated trades, and for takers all on one side.
 
     Raises:
-        MarketDataError: no trades, or a fault that a policy refuses.
+        MarketDataError: a fault that a policy refuses.
     """
     time, malformed, repeated = pl.col(RECORD_TIME), pl.col("malformed"), pl.col("repeated")
     price, size, taker, number = pl.col("price"), pl.col("size"), pl.col("taker_buy"), pl.col("trade_id")
@@ -78,8 +79,8 @@ def prices_from_trades(trades: pl.LazyFrame, *, bar_minutes: int, policies: Inge
     return BarPart(
         rows=rows,
         records=total["records"],
-        first=table["first"][0],
-        last=table["last"][-1],
+        first=time_at(table["first"], 0),
+        last=time_at(table["last"], -1),
         faults=(
             refusable("malformed_trade", "trades", total["malformed"], table["malformed_at"], policies.malformed_trade),
             refusable("repeated_record", "trades", total["repeated"], table["repeated_at"], policies.repeated_record),
@@ -97,8 +98,8 @@ def prices_from_candles(candles: pl.LazyFrame, *, bar_minutes: int, policies: In
         policies: for malformed and repeated candles, incomplete bars, and takers all on one side.
 
     Raises:
-        MarketDataError: no candles, candles of several lengths or of one that does not divide the bar, or
-            a fault that a policy refuses.
+        MarketDataError: candles of several lengths or of one that does not divide the bar, or a fault that a
+            policy refuses.
     """
     try:
         read = candles.collect(engine="streaming")
@@ -113,20 +114,19 @@ def prices_from_candles(candles: pl.LazyFrame, *, bar_minutes: int, policies: In
     good = read.filter(~malformed)
     distinct = good.unique(maintain_order=True)
     usable = distinct.filter(pl.col("open_time").is_unique())
-    if usable.is_empty():
-        raise MarketDataError(
-            f"at least one candle is needed, got {read.height}, of which {int(malformed.sum())} are malformed"
-        )
-    _check_lengths(usable, length)
-    bars = bars_from_candles(usable, bar_minutes=bar_minutes)
+    bars = pl.DataFrame(schema={name: BARS_SCHEMA[name] for name in (BAR_END, *PRICE_COLUMNS)})
+    if usable.height:
+        _check_lengths(usable, length)
+        bars = bars_from_candles(usable, bar_minutes=bar_minutes)
     touched = usable.select(bar_end("open_time", bar_minutes, includes_end=False)).to_series()
     cut = touched.unique().filter(~touched.unique().is_in(bars["timestamp"].implode()))
     rows, one_sided = _known_takers(bars, policies)
     return BarPart(
         rows=rows,
         records=read.height,
-        first=read["open_time"][0],
-        last=read["close_time"][-1],
+        first=time_at(read["open_time"], 0),
+        last=time_at(read["close_time"], -1),
+        candle=length if usable.height else None,
         faults=(
             refusable(
                 "malformed_candle",
@@ -149,14 +149,14 @@ def prices_from_candles(candles: pl.LazyFrame, *, bar_minutes: int, policies: In
 
 
 def _candle_length(candles: pl.DataFrame, bar_minutes: int) -> timedelta:
-    """Length of the first candle that fills a place of the bars' grid; of the first candle where none does.
+    """Length of the first candle that fills a place of the bars' grid; of the first candle where none does, or zero.
 
     An exchange that goes down closes its candle early, so neither the first nor any other one is sure to be whole.
     """
     length = (pl.col("close_time") - pl.col("open_time")).dt.total_microseconds()
     bar = bar_minutes * 60_000_000
     fills = (length > 0) & (bar % length == 0) & (pl.col("open_time").dt.epoch("us") % length == 0)
-    micros = candles.select(length.filter(fills).first().fill_null(length.first())).item()
+    micros = candles.select(length.filter(fills).first().fill_null(length.first()).fill_null(0)).item()
     return timedelta(microseconds=int(micros))
 
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import polars as pl
 
 from archetype_dagster.market.bars import TIMESTAMP, book_columns
+from archetype_dagster.market.period import Period
 from archetype_dagster.settings import PairSettings
 
 TRADES_SCHEMA: Final[dict[str, pl.DataType]] = {
@@ -83,13 +84,27 @@ class Source(Protocol):
     def summary(self) -> str:
         """One line on the files and the clock."""
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """The files that `read` reads.
+
+        Args:
+            path: as for `read`.
+            pair: as for `read`.
+            period: as for `read`.
+
+        Raises:
+            MarketDataError: nothing there.
+        """
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """The market in a file, folder or glob.
 
         Args:
             path: a file (plain, .gz or .zip), a folder or a glob; files are put in order by their rows'
                 times, never by their names.
             pair: the pair whose rows are wanted.
+            period: read only the files that records of these bars may lie in, where their names tell, none
+                where none can; there may be other records in them.
 
         Raises:
             MarketDataError: nothing there, damaged or foreign; names file, row, field and rule. Faults in

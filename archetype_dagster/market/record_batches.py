@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
@@ -26,16 +26,18 @@ class BarPart:
     Attributes:
         rows: `timestamp` (bar end) and the part's columns, oldest first; bars without records are absent.
         records: records read.
-        first: time of the first record, UTC.
-        last: time of the last record, UTC.
+        first: time of the first record, UTC; None where there is none.
+        last: time of the last record, UTC; None where there is none.
         faults: faults of records.
+        candle: length of a candle; None for other records and where no candle is usable.
     """
 
     rows: pl.DataFrame
     records: int
-    first: datetime
-    last: datetime
+    first: datetime | None
+    last: datetime | None
     faults: tuple[FaultCount, ...]
+    candle: timedelta | None = None
 
 
 def bar_end(clock: str, bar_minutes: int, *, includes_end: bool) -> pl.Expr:
@@ -61,7 +63,7 @@ def summarise_bars(
     includes_end: bool,
     what: str,
 ) -> pl.DataFrame:
-    """One row per bar from records of any number.
+    """One row per bar from records of any number, none from none.
 
     A bar's records are summed up at once and alone, so that no bit of its row depends on where the batches
     of the reading end, on the number of threads or on any other bar.
@@ -75,7 +77,7 @@ def summarise_bars(
         what: name of the records in messages.
 
     Raises:
-        MarketDataError: no records, records out of order, or a file that cannot be read to its end.
+        MarketDataError: records out of order, or a file that cannot be read to its end.
     """
     parts: list[pl.DataFrame] = []
     waiting = pl.DataFrame()
@@ -95,7 +97,7 @@ def summarise_bars(
     except pl.exceptions.PolarsError as error:
         raise MarketDataError(f"{what} cannot be read to their end: {error}") from error
     if not waiting.height:
-        raise MarketDataError(f"at least one record is needed, the source holds no {what}")
+        return summarise(pl.DataFrame(schema=labelled.collect_schema()))
     return pl.concat([*parts, summarise(waiting)])
 
 
@@ -113,6 +115,12 @@ def refusable(fault: str, unit: str, count: int, times: pl.Series, policy: str) 
         earliest: object = times.min()
         raise MarketDataError(f"{fault} 'refuse': {count} {unit} have this fault, the first at {earliest}")
     return FaultCount(fault, unit, count, policy)
+
+
+def time_at(times: pl.Series, index: int) -> datetime | None:
+    """One of some times; None where there are none."""
+    time: datetime | None = times[index] if len(times) else None
+    return time
 
 
 def _check_order(times: pl.Series, what: str) -> None:

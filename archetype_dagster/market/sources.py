@@ -21,17 +21,17 @@ from archetype_dagster.market.bars import (
     num_book_levels,
 )
 from archetype_dagster.market.candles import read_parquet
-from archetype_dagster.market.files import find_files
+from archetype_dagster.market.ingestion import IngestionReport
 from archetype_dagster.market.modelled_book import add_modelled_book
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import RawMarket
 from archetype_dagster.market.synthetic import synthetic_bars
-from archetype_dagster.market.table_files import find_table_files, open_tables
+from archetype_dagster.market.table_files import open_tables
 from archetype_dagster.market.tables import OPEN_CLOCKS
 from archetype_dagster.market.validation import BarsReport, validate_bars
 from archetype_dagster.market.vendors import SOURCES
 from archetype_dagster.market.vendors.book_table import book_levels
 from archetype_dagster.market.vendors.candles import has_candles
-from archetype_dagster.market.vendors.reference_feather import find_reference_files
 from archetype_dagster.settings import MarketSettings, PairSettings, Settings
 
 
@@ -86,63 +86,75 @@ def bars_with_report(settings: Settings, pair: str) -> tuple[pl.DataFrame, BarsR
     if market.source == "synthetic":
         bars = synthetic_bars(market, spec, pair_name=pair, seed=settings.market_seed)
         return bars, validate_bars(bars, bar_minutes=market.bar_minutes)
-    path, ingestion = _path_of(market), None
+    path = path_of(market)
     if market.source == "bars":
         path = find_file(path, spec)
-        with _naming(path):
-            bars = _in_schema(read_parquet(path))
-    else:
-        with _naming(path):
-            bars, ingestion = build_bars(read_raw(market, spec), market)
-            bars = assign_segments(bars, bar_minutes=market.bar_minutes)
-            if "book_source" not in bars.columns:
-                bars = add_modelled_book(
-                    bars, market.modelled_book, spec, seed=settings.market_seed, bar_minutes=market.bar_minutes
-                )
-    with _naming(path):
-        report = replace(validate_bars(bars, bar_minutes=market.bar_minutes), ingestion=ingestion)
-    bars = apply_book_policies(assign_segments(bars, bar_minutes=market.bar_minutes))
+        with naming_file(path):
+            return _checked(_in_schema(read_parquet(path)), market.bar_minutes, None)
+    with naming_file(path):
+        return finished_bars(*build_bars(read_raw(market, spec), market), settings, pair)
+
+
+def finished_bars(
+    bars: pl.DataFrame, ingestion: IngestionReport, settings: Settings, pair: str
+) -> tuple[pl.DataFrame, BarsReport]:
+    """Bars as `build_bars` gives them, with a modelled book where they have none, validated; see `bars_with_report`."""
+    market, spec = settings.market, settings.pair(pair)
+    bars = assign_segments(bars, bar_minutes=market.bar_minutes)
+    if "book_source" not in bars.columns:
+        bars = add_modelled_book(
+            bars, market.modelled_book, spec, seed=settings.market_seed, bar_minutes=market.bar_minutes
+        )
+    return _checked(bars, market.bar_minutes, ingestion)
+
+
+def _checked(
+    bars: pl.DataFrame, bar_minutes: int, ingestion: IngestionReport | None
+) -> tuple[pl.DataFrame, BarsReport]:
+    report = replace(validate_bars(bars, bar_minutes=bar_minutes), ingestion=ingestion)
+    bars = apply_book_policies(assign_segments(bars, bar_minutes=bar_minutes))
     return bars.select(bar_column_names(num_book_levels(bars))), report
 
 
-def read_raw(market: MarketSettings, pair: PairSettings) -> RawMarket:
+def read_raw(market: MarketSettings, pair: PairSettings, period: Period | None = None) -> RawMarket:
     """The raw records of a vendor's source; where a source of prices is named, its trades and candles.
+
+    Args:
+        market: the source.
+        pair: the pair.
+        period: see `Source.read`.
 
     Raises:
         MarketDataError: see `Source.read`.
     """
-    raw = SOURCES[market.source].read(_path_of(market), pair)
+    raw = SOURCES[market.source].read(path_of(market), pair, period)
     if market.prices_source is None or market.prices_path is None:
         return raw
-    prices = SOURCES[market.prices_source].read(market.prices_path, pair)
+    prices = SOURCES[market.prices_source].read(market.prices_path, pair, period)
     if prices.trades is None and prices.candles is None:
         raise MarketDataError(f"{market.prices_source} holds neither trades nor candles", file=market.prices_path)
     return RawMarket(books=raw.books, trades=prices.trades, candles=prices.candles)
 
 
-def source_files(market: MarketSettings, pair: PairSettings) -> list[Path]:
-    """The files that the bars of a pair are made from, none for the embedded market.
+def source_files(market: MarketSettings, pair: PairSettings, period: Period | None = None) -> list[Path]:
+    """The files that the bars of a pair, or those of a period, are made from, none for the embedded market.
 
     Raises:
-        MarketDataError: there is none.
+        MarketDataError: there is none at all.
     """
     if market.source == "synthetic":
         return []
     places = [(market.source, market.path), (market.prices_source, market.prices_path)]
-    return [file for source, path in places if source and path for file in _files_of(source, path, pair)]
+    return [file for source, path in places if source and path for file in _files_of(source, path, pair, period)]
 
 
-def _files_of(source: str, path: Path, pair: PairSettings) -> list[Path]:
-    if source == "bars":
-        file = find_file(path, pair)
-        if not file.is_file():
-            raise MarketDataError("file does not exist", file=file)
-        return [file]
-    if source in ("book-table", "candles"):
-        return find_table_files(path, pair)
-    if source == "reference-feather":
-        return find_reference_files(path, pair)
-    return list(dict.fromkeys(file.path for file in find_files(path)))
+def _files_of(source: str, path: Path, pair: PairSettings, period: Period | None) -> tuple[Path, ...]:
+    if source != "bars":
+        return SOURCES[source].files(path, pair, period)
+    file = find_file(path, pair)
+    if not file.is_file():
+        raise MarketDataError("file does not exist", file=file)
+    return (file,)
 
 
 def find_file(path: Path, pair: PairSettings) -> Path:
@@ -180,7 +192,8 @@ def _market_settings(source: str | Path, pair: PairSettings) -> MarketSettings:
     )
 
 
-def _path_of(market: MarketSettings) -> Path:
+def path_of(market: MarketSettings) -> Path:
+    """Where the source lies; `MarketDataError` where the settings do not say."""
     if market.path is None:
         raise MarketDataError(f"market.source {market.source!r} needs market.path")
     return market.path
@@ -210,7 +223,7 @@ def _utc(moment: datetime) -> datetime:
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def naming_file(file: Path) -> Iterator[None]:
     """Name the file in every `MarketDataError` raised inside."""
     try:
         yield

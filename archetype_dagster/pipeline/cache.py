@@ -14,9 +14,10 @@ from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publi
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError
+from archetype_dagster.market.months import covered_months, month_bars
 from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
 from archetype_dagster.pipeline.inputs import policy_of
-from archetype_dagster.pipeline.manifests import source_hashes, stage_manifest
+from archetype_dagster.pipeline.manifests import parent_name, source_hashes, stage_manifest
 from archetype_dagster.pipeline.stages import STAGES, Stage
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import Progress
@@ -88,17 +89,34 @@ class StageCache:
         if kind not in COMPUTATIONS:
             raise ArtifactError(f"{kind} cannot be computed on its own; choose from {', '.join(COMPUTATIONS)}")
         stage = STAGES[kind]
-        parents = [self._artifact(parent, settings, pair, known) for parent in stage.parents]
+        parents = [found for parent in stage.parents for found in self._parents(parent, settings, pair, known)]
         source = {} if parents else source_hashes(settings, pair)
         wanted = stage_manifest(stage, pair, settings, parents, source)
 
         def make(resume: ResumePoint) -> Saveable:
             run = StageRun(pair, settings, self.device, resume, self.progress)
-            return COMPUTATIONS[kind](run, {parent.manifest.kind: parent for parent in parents})
+            return COMPUTATIONS[kind](run, {parent_name(parent, stage): parent for parent in parents})
 
         found = None if self.published is None else _opened(self.published(kind, pair), kind, wanted.key)
         known[kind] = self._kept(wanted, make) if found is None else found
         return known[kind]
+
+    def _parents(self, kind: str, settings: Settings, pair: str, known: dict[str, Artifact]) -> list[Artifact]:
+        """The artifact of a stage, or those of all its months."""
+        if not STAGES[kind].per_month:
+            return [self._artifact(kind, settings, pair, known)]
+        if not settings.market.by_month:
+            return []
+        months = covered_months(settings.market, settings.pair(pair))
+        return [self._month(STAGES[kind], settings, pair, month) for month in months]
+
+    def _month(self, stage: Stage, settings: Settings, pair: str, month: str) -> Artifact:
+        wanted = stage_manifest(stage, pair, settings, (), source_hashes(settings, pair, month), month)
+        if self.published is not None:
+            found = _opened(self.published(stage.kind, pair) / month, stage.kind, wanted.key)
+            if found is not None:
+                return found
+        return self._kept(wanted, lambda _: month_bars(settings.market, settings.pair(pair), month))
 
     def _kept(self, wanted: Manifest, make: Callable[[ResumePoint], Saveable]) -> Artifact:
         kind = wanted.kind

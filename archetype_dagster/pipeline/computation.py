@@ -17,6 +17,8 @@ from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.codebook import Codebook, train_codebook
 from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
 from archetype_dagster.market.market_bars import MarketBars
+from archetype_dagster.market.months import bars_of_months
+from archetype_dagster.market.raw_bars import RawBars
 from archetype_dagster.market.sources import bars_with_report
 from archetype_dagster.pipeline.inputs import bars_of, splits_of
 from archetype_dagster.pipeline.stages import baseline_stage
@@ -54,10 +56,14 @@ class StageRun:
 
 
 Parents = Mapping[str, Artifact]
+"""Artifacts by the name that the manifest of what is made from them calls them; see `parent_name`."""
 Computation = Callable[[StageRun, Parents], Saveable]
 
 
 def _market_bars(run: StageRun, parents: Parents) -> MarketBars:
+    if run.settings.market.by_month:
+        months = [RawBars.load(parents[name].directory) for name in sorted(parents)]
+        return MarketBars(*bars_of_months(months, run.settings, run.pair))
     return MarketBars(*bars_with_report(run.settings, run.pair))
 
 

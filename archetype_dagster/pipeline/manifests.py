@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from archetype_dagster.artifacts import Artifact, Manifest, file_hash, json_hash, stage_key
+from archetype_dagster.market.months import month_files
 from archetype_dagster.market.sources import source_files
-from archetype_dagster.pipeline.stages import MARKET_BARS, Stage, stage_seed, stage_settings
+from archetype_dagster.pipeline.stages import MARKET_BARS, RAW_BARS, Stage, stage_seed, stage_settings
 from archetype_dagster.settings import Settings
 
 
 def stage_manifest(
-    stage: Stage, pair: str | None, settings: Settings, parents: Sequence[Artifact], source: Mapping[str, str]
+    stage: Stage,
+    pair: str | None,
+    settings: Settings,
+    parents: Sequence[Artifact],
+    source: Mapping[str, str],
+    month: str | None = None,
 ) -> Manifest:
     """The manifest, without files, of the artifact that a stage makes from its parents.
 
@@ -21,12 +27,14 @@ def stage_manifest(
         settings: the run's settings.
         parents: artifacts it is made from.
         source: hashes of the files it reads, by name; only for a stage at the graph's root.
+        month: the month, `YYYY-MM`, for a stage with months.
     """
     read = stage_settings(stage, settings, pair)
-    hashes = {**source, **{_parent_name(parent, stage): parent.content_hash for parent in parents}}
+    hashes = {**source, **{parent_name(parent, stage): parent.content_hash for parent in parents}}
     seed = stage_seed(stage, settings)
-    key = stage_key(stage.kind, pair=pair, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
-    fingerprints = sorted({_data_fingerprint(parent) for parent in parents})
+    part = pair if month is None else f"{pair}/{month}"
+    key = stage_key(stage.kind, pair=part, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
+    fingerprints = sorted({_data_fingerprint(parent) for parent in parents if parent.manifest.kind != RAW_BARS})
     return Manifest(
         kind=stage.kind,
         pair=pair,
@@ -36,24 +44,35 @@ def stage_manifest(
         seed=seed,
         code_version=stage.code_version,
         data_fingerprint="+".join(fingerprints) if fingerprints else key,
-        facts={"hindsight": settings.codebook.hindsight},
+        facts={"hindsight": settings.codebook.hindsight} | ({} if month is None else {"month": month}),
     )
 
 
-def source_hashes(settings: Settings, pair: str) -> dict[str, str]:
+def source_hashes(settings: Settings, pair: str, month: str | None = None) -> dict[str, str]:
     """Hash of the files that the bars come from, so that a changed file is read again; empty without files.
+
+    Args:
+        settings: the run's settings.
+        pair: traded pair.
+        month: a month, `YYYY-MM`, whose files alone count.
 
     Raises:
         MarketDataError: a file is missing.
     """
-    hashes = [file_hash(file) for file in source_files(settings.market, settings.pair(pair))]
+    market, spec = settings.market, settings.pair(pair)
+    files = source_files(market, spec) if month is None else month_files(market, spec, month)
+    hashes = [file_hash(file) for file in files]
     if not hashes:
         return {}
     return {"source": hashes[0] if len(hashes) == 1 else json_hash(hashes)}
 
 
-def _parent_name(parent: Artifact, stage: Stage) -> str:
-    return parent.manifest.kind if stage.per_pair else f"{parent.manifest.kind}/{parent.manifest.pair}"
+def parent_name(parent: Artifact, stage: Stage) -> str:
+    """What a stage's manifest calls one of its parents: the kind, and the month or pair where there are several."""
+    kind, month = parent.manifest.kind, parent.manifest.month
+    if month is not None:
+        return f"{kind}/{month}"
+    return kind if stage.per_pair else f"{kind}/{parent.manifest.pair}"
 
 
 def _data_fingerprint(parent: Artifact) -> str:

@@ -29,6 +29,8 @@ class Stage:
         gpu: whether the stage runs networks, and so waits its turn in the `gpu` pool.
         tracked: whether its files are copied into the tracking store.
         per_pair: whether it is partitioned by pair.
+        per_month: whether it is partitioned by month too; such a parent stands for all its months, and for none
+            where `market.by_month` is off.
     """
 
     kind: str
@@ -40,9 +42,11 @@ class Stage:
     gpu: bool = False
     tracked: bool = False
     per_pair: bool = True
+    per_month: bool = False
 
 
 MARKET_BARS: Final = "market_bars"
+RAW_BARS: Final = "raw_bars"
 
 
 def baseline_stage(name: str) -> str:
@@ -61,7 +65,32 @@ _TRAINING = (
 
 _TABLE = (
     Stage(
-        MARKET_BARS, "market", (), ("market", "pair", "calibration.modelled_book"), seeded=True, code_version="2"
+        RAW_BARS,
+        "market",
+        (),
+        (
+            "market.source",
+            "market.prices_source",
+            "market.bar_minutes",
+            "market.book_levels",
+            "market.ingestion.malformed_book",
+            "market.ingestion.malformed_trade",
+            "market.ingestion.malformed_candle",
+            "market.ingestion.repeated_record",
+            "market.ingestion.incomplete_bar",
+            "market.ingestion.one_sided_trades",
+            "pair.base",
+            "pair.quote",
+        ),
+        per_month=True,
+    ),
+    Stage(
+        MARKET_BARS,
+        "market",
+        (RAW_BARS,),
+        ("market", "pair", "calibration.modelled_book"),
+        seeded=True,
+        code_version="2",
     ),
     Stage(
         "feature_table",
@@ -190,15 +219,18 @@ _TABLE = (
 STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for stage in _TABLE})
 
 JUDGING_GROUPS: Final = frozenset({"baselines", "judging", "studies"})
-CORE_STAGES: Final = tuple(kind for kind, stage in STAGES.items() if stage.group not in JUDGING_GROUPS)
+CORE_STAGES: Final = tuple(
+    kind for kind, stage in STAGES.items() if stage.group not in JUDGING_GROUPS and not stage.per_month
+)
 
 
 def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDict:
     """The values the stage reads, by dotted name, as JSON.
 
-    `refinement.beta_1` is the value used for the pair. `market.path` is left out, because the
-    content of the files counts and not where they lie, and so are the seed (see `stage_seed`), the
-    parts of `market` that belong to another source and the PPO settings where the objective is exact.
+    `refinement.beta_1` is the value used for the pair. `market.path` and `market.by_month` are left out,
+    because the content of the files counts and not where they lie or in how many steps they are read, and
+    so are the seed (see `stage_seed`), the parts of `market` that belong to another source and the PPO
+    settings where the objective is exact.
     """
     values: JsonDict = {}
     _flatten(_settings_tree(settings, pair), "", values)
@@ -221,7 +253,7 @@ def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
     tree = settings.model_dump(mode="json", exclude={"pairs", "seed"})
     tree["calibration"] = {"impact_curve": _config_hash("impact_curve.yaml")}
     market = tree["market"]
-    del market["path"], market["prices_path"], market["seed"]
+    del market["path"], market["prices_path"], market["seed"], market["by_month"]
     unused = {
         "synthetic": ("modelled_book", "prices_source", "ingestion"),
         "bars": ("synthetic", "book_levels", "modelled_book", "prices_source", "ingestion"),

@@ -139,6 +139,9 @@ class MarketSettings(Section):
     seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the embedded market and of the modelled book; empty takes the run's."
     )
+    by_month: bool = Field(
+        False, description="Build a vendor's bars month by month, as the asset raw_bars; they are the same bars."
+    )
     bar_minutes: PositiveInt = Field(10, description="Length of a bar in minutes.")
     book_levels: Annotated[int, Field(ge=5)] = Field(
         25, description="Levels of the embedded market's book, and the most that are kept of a source's."
@@ -155,6 +158,8 @@ class MarketSettings(Section):
             raise ValueError("market.prices_source and market.prices_path go together")
         if self.prices_source is not None and self.source in {"synthetic", "bars"}:
             raise ValueError(f"market.source {self.source!r} takes no market.prices_source")
+        if self.by_month and self.source in {"synthetic", "bars"}:
+            raise ValueError(f"market.by_month needs a vendor's source, got market.source {self.source!r}")
         return self
 
     @property

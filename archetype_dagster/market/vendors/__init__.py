@@ -32,3 +32,16 @@ _ALL: Final[tuple[Source, ...]] = (
 
 SOURCES: Final[Mapping[str, Source]] = MappingProxyType({source.name: source for source in _ALL})
 """Every source by its name in settings and on the command line."""
+
+DATED: Final = frozenset(
+    {
+        "tardis-book-snapshot",
+        "tardis-incremental-book",
+        "tardis-trades",
+        "binance-klines",
+        "binance-agg-trades",
+        "binance-trades",
+        "binance-book-depth",
+    }
+)
+"""Sources of which a period is read from its own files, told by the days in their names."""

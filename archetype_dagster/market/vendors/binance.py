@@ -14,6 +14,8 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.delimited import Layout, clock_times
+from archetype_dagster.market.files import paths_of
+from archetype_dagster.market.period import Period, files_of_period, within_named_days
 from archetype_dagster.market.raw import CANDLES_SCHEMA, TRADES_SCHEMA, RawMarket
 from archetype_dagster.market.row_stream import read_in_order, scan_frames
 from archetype_dagster.market.validation import raise_first
@@ -74,15 +76,20 @@ class BinanceKlines:
     name: str = "binance-klines"
     summary: str = "Binance archive klines, spot or um; known at the candle's close"
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(files_of_period(archive_files(path, pair, "klines"), period, includes_end=False))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Candles of the pair; see `raw.Source.read`."""
-        files = archive_files(path, pair, "klines")
+        files = files_of_period(archive_files(path, pair, "klines"), period, includes_end=False)
         for file in files:
             _KLINES.names(file)
 
         def frames() -> Iterator[pl.DataFrame]:
             length = None
-            for frame in read_in_order(files, _KLINES, _candles, by=("open_time",)):
+            rows = read_in_order(files, _KLINES, _candles, by=("open_time",))
+            for frame in rows if period is None else within_named_days(rows, files, clock="open_time"):
                 lengths = frame["close_time"] - frame["open_time"]
                 length = length or lengths.mode().max()
                 # The exchange cuts a candle short where it stopped, but never makes one longer.
@@ -102,14 +109,22 @@ class BinanceTrades:
     summary: str = "Binance archive trades, spot or um; known at the exchange's time"
     kind: ArchiveKind = "trades"
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(files_of_period(archive_files(path, pair, self.kind), period, includes_end=False))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Trades of the pair; see `raw.Source.read`. The number is the trade's or the aggregate's own."""
         layout = _AGG_TRADES if self.kind == "aggTrades" else _TRADES
-        files = archive_files(path, pair, self.kind)
+        files = files_of_period(archive_files(path, pair, self.kind), period, includes_end=False)
         for file in files:
             layout.names(file)
-        by = ("timestamp", "trade_id")
-        return RawMarket(trades=scan_frames(TRADES_SCHEMA, lambda: read_in_order(files, layout, _trades, by=by)))
+
+        def frames() -> Iterator[pl.DataFrame]:
+            rows = read_in_order(files, layout, _trades, by=("timestamp", "trade_id"))
+            return rows if period is None else within_named_days(rows, files, clock="timestamp")
+
+        return RawMarket(trades=scan_frames(TRADES_SCHEMA, frames))
 
 
 BINANCE_AGG_TRADES: Final = BinanceTrades(

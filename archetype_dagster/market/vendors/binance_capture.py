@@ -14,7 +14,8 @@ from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.book_rebuild import rebuild_books
 from archetype_dagster.market.delimited import RowBlock, clock_times, naming
 from archetype_dagster.market.depth_sequence import linked_changes
-from archetype_dagster.market.files import DataFile, find_files
+from archetype_dagster.market.files import DataFile, find_files, paths_of
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import TRADES_SCHEMA, RawMarket, books_schema
 from archetype_dagster.market.row_stream import following, in_order, scan_frames
 from archetype_dagster.market.validation import raise_first
@@ -49,7 +50,11 @@ class BinanceCapture:
     interval_seconds: int = 60
     warm_up_seconds: int = 120
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(find_files(path))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Books and trades of the pair; see `raw.Source.read`. Other streams of the capture are not used."""
         files, symbol = find_files(path), f"{pair.base}{pair.quote}"
 

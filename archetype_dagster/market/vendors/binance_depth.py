@@ -13,7 +13,8 @@ from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.book_rebuild import rebuild_books
 from archetype_dagster.market.delimited import Layout, clock_times, naming, read_blocks
 from archetype_dagster.market.depth_sequence import linked_changes
-from archetype_dagster.market.files import DataFile, find_files
+from archetype_dagster.market.files import DataFile, find_files, paths_of
+from archetype_dagster.market.period import Period, files_of_period, within_named_days
 from archetype_dagster.market.raw import RawMarket, books_schema
 from archetype_dagster.market.row_stream import read_in_order, scan_frames
 from archetype_dagster.market.validation import raise_first
@@ -65,18 +66,24 @@ class BinanceBookDepth:
         "Binance archive bookDepth, um: one level per percent band at its mean price, no touch; exchange's time"
     )
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(files_of_period(archive_files(path, pair, "bookDepth"), period, includes_end=True))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Books of the pair; see `raw.Source.read`.
 
         Level k holds what lies between the (k-1)-th and the k-th distance, at that band's mean price
         (notional / depth). The touch is not in the file: the spread is that of the bands, far wider
         than the market's, and trading on such a book costs too much, never too little.
         """
-        files = archive_files(path, pair, "bookDepth")
-        schema = books_schema(max(_bands(file) for file in files))
+        there = archive_files(path, pair, "bookDepth")
+        schema = books_schema(max(_bands(file) for file in there))
+        files = files_of_period(there, period, includes_end=True)
 
         def frames() -> Iterator[pl.DataFrame]:
-            for frame in read_in_order(files, _BANDS, _depths, by=("timestamp",)):
+            rows = read_in_order(files, _BANDS, _depths, by=("timestamp",))
+            for frame in rows if period is None else within_named_days(rows, files, clock="timestamp"):
                 yield _band_books(frame, schema)
 
         return RawMarket(books=scan_frames(schema, frames))
@@ -97,7 +104,11 @@ class BinanceDepth:
     levels: int = 25
     interval_seconds: int = 60
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(find_files(path))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Books of the pair; see `raw.Source.read`. None before a snapshot and after a break in the numbers."""
         files = find_files(path)
         for file in files:

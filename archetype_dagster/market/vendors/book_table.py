@@ -27,8 +27,9 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import book_columns
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import TRADES_SCHEMA, RawMarket, books_schema
-from archetype_dagster.market.table_files import open_tables
+from archetype_dagster.market.table_files import find_table_files, open_tables
 from archetype_dagster.market.tables import BOOK_CLOCKS, Table, scan_tables, utc_times
 from archetype_dagster.market.vendors.candles import has_candles, scan_candles
 from archetype_dagster.settings import PairSettings
@@ -49,7 +50,11 @@ class BookTable:
         "Feather, JSON or CSV; known at timestamp or ts_ms"
     )
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return tuple(find_table_files(path, pair))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """See `Source.read`; the folder's files are those with the pair in their name."""
         tables = open_tables(path, pair)
         books = [table for table in tables if book_levels(table)]

@@ -17,8 +17,9 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.delimited import naming
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import CANDLES_SCHEMA, RawMarket
-from archetype_dagster.market.table_files import open_tables
+from archetype_dagster.market.table_files import find_table_files, open_tables
 from archetype_dagster.market.tables import OPEN_CLOCKS, Table, scan_tables, utc_times
 from archetype_dagster.settings import PairSettings
 
@@ -34,7 +35,11 @@ class CandleTable:
     name: str = "candles"
     summary: str = "candles as trading bots store them, labelled by their start; Parquet, Feather, JSON or CSV"
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return tuple(find_table_files(path, pair))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """See `Source.read`; a folder's files are those with the pair in their name."""
         tables = open_tables(path, pair)
         for table in tables:

@@ -19,6 +19,7 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import MIN_BOOK_LEVELS, book_columns
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import RawMarket
 from archetype_dagster.market.table_files import open_tables
 from archetype_dagster.market.tables import OPEN_CLOCKS, Table
@@ -41,7 +42,11 @@ class ReferenceFeather:
         "computed anew; timestamp is the bar's start"
     )
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return tuple(find_reference_files(path, pair))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """See `Source.read`; `path` is the folder `data`, or the pair's folder in it."""
         tables = [table for file in find_reference_files(path, pair) for table in open_tables(file, pair)]
         for table in tables:

@@ -14,7 +14,8 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.book_rebuild import CHANGES_SCHEMA, NEVER, rebuild_books
 from archetype_dagster.market.delimited import Layout, clock_times, naming
-from archetype_dagster.market.files import DataFile, find_files
+from archetype_dagster.market.files import DataFile, find_files, paths_of
+from archetype_dagster.market.period import Period, files_of_period, within_named_days
 from archetype_dagster.market.raw import TRADES_SCHEMA, RawMarket, books_schema
 from archetype_dagster.market.row_stream import read_in_order, scan_frames
 from archetype_dagster.market.validation import raise_first
@@ -68,10 +69,15 @@ class TardisBookSnapshots:
     name: str = "tardis-book-snapshot"
     summary: str = "Tardis book_snapshot_5 / _25 CSV; known at local_timestamp"
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(files_of_period(find_files(path), period, includes_end=True))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Books of the pair; see `raw.Source.read`. A level whose price is missing is null."""
-        files = find_files(path)
-        levels = _levels(files[0])
+        there = find_files(path)
+        levels = _levels(there[0])
+        files = files_of_period(there, period, includes_end=True)
         fields = [f"{side}s[{n}].{kind}" for n in range(levels) for side in ("ask", "bid") for kind in _KINDS]
         layout = Layout(
             f"a Tardis book snapshot of {levels} levels",
@@ -90,7 +96,8 @@ class TardisBookSnapshots:
         def convert(rows: pl.DataFrame) -> pl.DataFrame:
             return _at_arrival(rows.rename(renamed)).select(schema.keys())
 
-        return RawMarket(books=scan_frames(schema, _reader(path, files, layout, pair, convert, by=("timestamp",))))
+        read = _reader(path, files, layout, pair, period, convert, by=("timestamp",))
+        return RawMarket(books=scan_frames(schema, read))
 
 
 @dataclass(frozen=True)
@@ -108,18 +115,22 @@ class TardisIncrementalBook:
     levels: int = 25
     interval_seconds: int = 60
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(files_of_period(find_files(path), period, includes_end=True))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Books of the pair; see `raw.Source.read`. None before the first snapshot, each later one starts anew."""
         types = {"is_snapshot": pl.Boolean(), "side": pl.String(), "price": pl.Float64(), "amount": pl.Float64()}
         layout = Layout("Tardis incremental_book_L2", _HEAD_TYPES | types, "local_timestamp", [_CHANGE_COLUMNS])
-        files = find_files(path)
-        changes = _reader(path, files, layout, pair, _level_changes, by=("timestamp",))
+        there = find_files(path)
+        files = files_of_period(there, period, includes_end=True)
+        changes = _reader(path, files, layout, pair, period, _level_changes, by=("timestamp",))
 
         def books() -> Iterator[pl.DataFrame]:
             with naming(str(path)):
-                yield from rebuild_books(
-                    _with_resets(changes()), levels=self.levels, interval_seconds=self.interval_seconds
-                )
+                marked = _with_resets(changes(), starts_anew=len(files) < len(there))
+                yield from rebuild_books(marked, levels=self.levels, interval_seconds=self.interval_seconds)
 
         return RawMarket(books=scan_frames(books_schema(self.levels), books))
 
@@ -131,13 +142,17 @@ class TardisTrades:
     name: str = "tardis-trades"
     summary: str = "Tardis trades CSV; known at local_timestamp"
 
-    def read(self, path: Path, pair: PairSettings) -> RawMarket:
+    def files(self, path: Path, pair: PairSettings, period: Period | None = None) -> tuple[Path, ...]:
+        """See `raw.Source.files`."""
+        return paths_of(files_of_period(find_files(path), period, includes_end=False))
+
+    def read(self, path: Path, pair: PairSettings, period: Period | None = None) -> RawMarket:
         """Trades of the pair; see `raw.Source.read`. Numbers that are not whole, as UUIDs, are null."""
         types = {"id": pl.String(), "side": pl.String(), "price": pl.Float64(), "amount": pl.Float64()}
         layout = Layout("Tardis trades", _HEAD_TYPES | types, "local_timestamp", [_TRADE_COLUMNS])
-        files = find_files(path)
+        files = files_of_period(find_files(path), period, includes_end=False)
         by = ("timestamp", "trade_id")
-        return RawMarket(trades=scan_frames(TRADES_SCHEMA, _reader(path, files, layout, pair, _trades, by=by)))
+        return RawMarket(trades=scan_frames(TRADES_SCHEMA, _reader(path, files, layout, pair, period, _trades, by=by)))
 
 
 _KINDS: Final = {"price": "price", "amount": "size"}
@@ -182,9 +197,17 @@ def _level_changes(rows: pl.DataFrame) -> pl.DataFrame:
     return _at_arrival(changes).select("timestamp", "is_bid", "price", "size", "is_snapshot")
 
 
-def _with_resets(changes: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+def _with_resets(changes: Iterator[pl.DataFrame], *, starts_anew: bool) -> Iterator[pl.DataFrame]:
+    """Changes with the resets of their books; one that starts anew, amid a recording, must do so with a snapshot."""
     in_snapshot = False
     for frame in changes:
+        if starts_anew and not frame["is_snapshot"][0]:
+            raise MarketDataError(
+                "a month's first file must begin with a snapshot of the book, got a change at "
+                f"{frame['timestamp'][0]}; set market.by_month to false to read all files at once",
+                field="is_snapshot",
+            )
+        starts_anew = False
         starts = pl.col("is_snapshot") & ~pl.col("is_snapshot").shift(1, fill_value=in_snapshot)
         known_from = pl.when(starts).then(pl.col("timestamp").dt.epoch("us")).otherwise(NEVER)
         yield frame.with_columns(reset=starts, known_from=known_from).select(CHANGES_SCHEMA.keys())
@@ -196,6 +219,7 @@ def _reader(
     files: Sequence[DataFile],
     layout: Layout,
     pair: PairSettings,
+    period: Period | None,
     convert: Callable[[pl.DataFrame], pl.DataFrame],
     *,
     by: Sequence[str],
@@ -206,10 +230,12 @@ def _reader(
     def frames() -> Iterator[pl.DataFrame]:
         selection = _Selection(f"{pair.base}{pair.quote}")
         found = False
-        for frame in read_in_order(files, layout, lambda rows: convert(selection.checked(rows)), by=by):
+        rows = read_in_order(files, layout, lambda rows: convert(selection.checked(rows)), by=by)
+        for frame in rows if period is None else within_named_days(rows, files, clock=by[0]):
             found = True
             yield frame
-        if not found and selection.symbols:
+        # A pair may have been listed after the period.
+        if not found and selection.symbols and period is None:
             there = ", ".join(sorted(selection.symbols)[:12])
             raise MarketDataError(f"must hold rows of {selection.symbol}, got {there}", file=path, field="symbol")
 

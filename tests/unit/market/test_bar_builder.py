@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -13,8 +15,10 @@ from hypothesis import strategies as st
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market import record_batches
-from archetype_dagster.market.bar_builder import BuiltBars, build_bars
+from archetype_dagster.market.bar_builder import BuiltBars, bars_of, build_bars, raw_bars
+from archetype_dagster.market.period import Period
 from archetype_dagster.market.raw import CANDLES_SCHEMA, TRADES_SCHEMA, RawMarket, books_schema
+from archetype_dagster.market.raw_bars import RawBars
 from archetype_dagster.settings import IngestionSettings, MarketSettings
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -328,11 +332,22 @@ def test_no_bit_depends_on_where_batches_end(recording: tuple[list[Any], list[An
         assert outcome(raw, MarketSettings()).equals(expected)
 
 
-def test_a_range_gives_the_same_bars_as_the_whole() -> None:
-    made = [(0.25 * n, 100.0 + n % 7, 0.1 * (n % 5 + 1), n % 2 == 0) for n in range(400)]
-    raw = RawMarket(books=books([(0.5 * n, book(100 + n % 3)) for n in range(200)]), trades=trades(made))
-    whole = build_bars(raw, MarketSettings()).bars
-    first, last = at(40), at(70)
-    part = build_bars(raw, MarketSettings(), start=first, end=last).bars
-    assert ends(part) == [40, 50, 60]
-    assert part.equals(whole.filter(pl.col("timestamp").is_between(first, last, closed="left")))
+@settings(deadline=None, max_examples=20)
+@given(recordings(), st.lists(st.integers(-1, 70), max_size=3), st.sampled_from([10, 15]))
+def test_periods_built_apart_and_joined_are_the_whole(
+    recording: tuple[list[Any], list[Any]], cuts: list[int], bar_minutes: int
+) -> None:
+    raw = RawMarket(books=books(recording[0]), trades=trades(recording[1]))
+    market = MarketSettings(bar_minutes=bar_minutes)
+    borders = [at(-1000), *(at(cut) for cut in sorted(set(cuts))), at(1000)]
+    periods = [Period(*ends, bar_minutes) for ends in pairwise(borders)]
+    joined = RawBars.joined(raw_bars(raw, market, period=period) for period in periods)
+    try:
+        whole = build_bars(raw, market)
+    except MarketDataError as error:
+        with pytest.raises(MarketDataError, match=re.escape(str(error))):
+            bars_of(joined, market)
+        return
+    bars, report = bars_of(joined, market)
+    assert bars.equals(whole.bars)
+    assert report == whole.report
