@@ -19,7 +19,13 @@ SETTINGS = ("commission_rate", "depth_policy", "execution_delay_bars", "horizon_
 
 @pytest.fixture(scope="module")
 def setting(small_bars, small_settings):
-    settings = small_settings(**{"studies.commission_rates": (0.0, 0.001), "studies.capital_multiples": (0.2, 1.0)})
+    settings = small_settings(
+        **{
+            "studies.commission_rates": (0.0, 0.001),
+            "studies.delays_bars": (0, 2),
+            "studies.capital_multiples": (0.2, 1.0),
+        }
+    )
     return settings, build_feature_table(small_bars, settings, "ETH")
 
 
