@@ -206,7 +206,6 @@ SHORT = {
         "2019-12-01 00:00:05.7",
     ),
     "vendor/tardis_binance_trades_2019-12-01_BTCUSDT_first100.csv": ("tardis-trades", "2019-12-01 00:00:03.8"),
-    "vendor/binance_archive_um_bookDepth_BTCUSDT-2025-05-19_excerpt.csv": ("binance-book-depth", "2025-05-19 11:07:31"),
     "vendor/binance_spot_depth_snapshot_BTCUSDT.csv": ("binance-depth", "2022-11-01 23:49:39"),
     "vendor/binance_spot_trades_BTCUSDT_2024-01-01_first5.csv": ("binance-trades", "2024-01-01 00:00:00"),
 }
@@ -220,6 +219,11 @@ REFUSED = {
         "must hold rows of BTCUSDT, got BTC-PERPETUAL",
     ),
     "vendor/binance_spot_depth_update_BTCUSDT.csv": ("binance-depth", "BTC", "no snapshot comes before the changes"),
+    "vendor/binance_archive_um_bookDepth_BTCUSDT-2025-05-19_excerpt.csv": (
+        "binance-book-depth",
+        "BTC",
+        "within so many percent of the mid.* no book to trade on; use tardis-book-snapshot",
+    ),
     "book/trademaster_btc_1s_5lvl_no_clock.parquet": ("book-table", "BTC", NO_CLOCK),
     "perp/BTCUSDT_funding_8h.parquet": ("candles", "BTC", "field open: candles must have this column"),
     "perp/ETHUSDT_funding_8h.parquet": ("candles", "ETH", "field open: candles must have this column"),

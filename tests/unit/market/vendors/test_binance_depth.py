@@ -1,4 +1,4 @@
-"""Binance's depth files give books: bands at their mean price, and snapshots with updates as one chain."""
+"""Binance's depth files: snapshots with updates are books, as one chain; bands of percents are none."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,50 +30,18 @@ def _updates(path: Path, rows: list[tuple[object, ...]]) -> Path:
     return path
 
 
-def test_each_percent_band_is_a_level_at_its_mean_price(shared_data: Path) -> None:
-    books = _books(
-        "binance-book-depth", shared_data / "vendor/binance_archive_um_bookDepth_BTCUSDT-2025-05-19_excerpt.csv"
-    )
-    assert dict(books.schema) == books_schema(5)
-    assert books["timestamp"].to_list() == [datetime(2025, 5, 19, 11, 7, 31, tzinfo=UTC)]
-    book = books.row(0, named=True)
-    assert book["bid1_size"] == 2294.324
-    assert book["bid1_price"] == pytest.approx(191369991.2178 / 2294.324, rel=1e-15)
-    assert book["ask2_size"] == pytest.approx(3485.141 - 2097.41, rel=1e-12)
-    assert book["ask2_price"] == pytest.approx((294629128.4708 - 176607765.2095) / (3485.141 - 2097.41), rel=1e-12)
-    for side, sign in (("bid", -1), ("ask", 1)):
-        sizes = [book[f"{side}{level}_size"] for level in range(1, 6)]
-        money = [book[f"{side}{level}_price"] * size for level, size in enumerate(sizes, start=1)]
-        assert sum(sizes) == pytest.approx({"bid": 7885.275, "ask": 6491.515}[side], rel=1e-12)
-        assert sum(money) == pytest.approx({"bid": 647368074.3692, "ask": 555012399.2844}[side], rel=1e-12)
-        prices = [sign * book[f"{side}{level}_price"] for level in range(1, 6)]
-        assert prices == sorted(prices)
-
-
-def test_a_band_without_depth_is_no_level(tmp_path: Path) -> None:
-    rows = [(-2, 3, 290), (-1, 1, 99), (1, 0, 0), (2, 2, 204)]
-    (tmp_path / "d.csv").write_text(BANDS + "".join(f"2025-05-19 11:07:31,{p},{d},{n}\n" for p, d, n in rows))
-    assert _books("binance-book-depth", tmp_path / "d.csv").row(0)[1:] == (
-        *(99.0, 1.0, 102.0, 2.0),
-        *(95.5, 2.0, None, None),
-    )
-
-
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("text", "message"),
     [
-        ("11:07:31,-2,1,99\n2025-05-19 11:07:31,-1,2,198\n", "depth must grow with the distance"),
-        ("11:07:31,-1,1,99\n2025-05-19 11:07:31,-1,1,99\n", "depth must grow with the distance, one row each"),
-        ("11:07:31,0,1,99\n", "row 0, field percentage: percentage must be finite and not zero"),
-        ("11:07:31,1,-1,99\n", "row 0, field depth: depth must be finite and not negative"),
-        ("11:07,1,1,99\n", "row 0, field timestamp: time must be written YYYY-MM-DD hh:mm:ss"),
-        ("11:07:31,1,1,99\n2025-05-19 11:08:01,1,1,99\n2025-05-19 11:08:01,2,2,198\n", "a later one has more"),
+        (BANDS + "2025-05-19 11:07:31,-1,2,198\n", r"d\.csv: bookDepth tells how much lies .* is no book to trade on"),
+        ("open_time,open\n1,2\n", "Binance bookDepth without a header row must have 4 columns, got 2"),
+        ("timestamp,percentage\n", "field depth: Binance bookDepth must have this column once"),
     ],
 )
-def test_depths_that_are_no_book_are_refused(tmp_path: Path, rows: str, message: str) -> None:
-    (tmp_path / "d.csv").write_text(BANDS + "2025-05-19 " + rows)
+def test_depth_within_percents_of_the_mid_is_no_book(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "d.csv").write_text(text)
     with pytest.raises(MarketDataError, match=message):
-        _books("binance-book-depth", tmp_path / "d.csv")
+        SOURCES["binance-book-depth"].read(tmp_path / "d.csv", BTC)
 
 
 def test_a_real_snapshot_is_a_book_and_updates_far_after_it_are_not(shared_data: Path) -> None:
