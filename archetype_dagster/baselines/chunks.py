@@ -7,12 +7,15 @@ What is computed over a whole chunk labels training and validation data and is n
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.types import FloatArray, IndexArray
+
+_SCORE_BOUND: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,13 @@ def rank_labels(values: FloatArray, count: int) -> IndexArray:
 
 
 def preference_weights(returns: FloatArray, preference: float) -> FloatArray:
-    """Boltzmann weights of chunks, proportional to exp(preference z), z the standardised returns; they sum to 1."""
+    """Boltzmann weights of chunks, proportional to exp(preference z) and summing to 1.
+
+    z are the standardised returns, bounded at two deviations: unbounded, one crash would be the whole training set.
+    """
     spread = returns.std()
-    scores = preference * (returns - returns.mean()) / spread if spread > 0 else np.zeros_like(returns)
-    weights = np.exp(scores - scores.max())
+    scores = (returns - returns.mean()) / spread if spread > 0 else np.zeros_like(returns)
+    weights = np.exp(preference * np.clip(scores, -_SCORE_BOUND, _SCORE_BOUND))
     return np.asarray(weights / weights.sum())
 
 

@@ -13,7 +13,7 @@ from archetype_dagster.refinement.network import AdaptiveLayerNorm
 from archetype_dagster.types import StateArray
 
 _CONDITION_SIZE = 16
-_BLOCK_ROWS = 8192
+_BLOCK_ROWS = 1024
 _FIRST_VALUES = 0.01
 
 
@@ -82,7 +82,7 @@ class DuellingNetwork(nn.Module):
         self.trunk = ContextTrunk(num_features, context_size, hidden_sizes)
         self.value = nn.Linear(hidden_sizes[-1], 1)
         self.advantage = nn.Linear(hidden_sizes[-1], 3)
-        # Normed activations are of order one and values of a bar are not: large first values would have to be unlearned.
+        # Normed activations are of order one, a bar's values are not: large ones would first have to be unlearned.
         nn.init.normal_(self.value.weight, std=_FIRST_VALUES)
         nn.init.normal_(self.advantage.weight, std=_FIRST_VALUES)
 

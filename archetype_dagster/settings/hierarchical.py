@@ -18,7 +18,7 @@ class ValueLearningSettings(Section):
     )
     batch_size: PositiveInt = Field(256, description="Rows per gradient step, each with all of its transitions.")
     target_rate: Annotated[Fraction, Field(gt=0)] = Field(
-        0.01, description="Share by which the target network moves to the online one per update."
+        0.02, description="Share by which the target network moves to the online one per update."
     )
     teacher_weight: NonNegativeFloat = Field(0.1, description="Weight of the divergence from the hindsight teacher.")
     teacher_temperature: PositiveFloat = Field(

@@ -70,6 +70,12 @@ def test_a_preference_weighs_chunks_by_their_standardised_return() -> None:
     np.testing.assert_allclose(preference_weights(np.ones(4), 2.0), 0.25)
 
 
+def test_a_crash_does_not_outweigh_all_other_chunks() -> None:
+    weights = preference_weights(np.append(np.random.default_rng(0).normal(size=200), -40.0), -1.0)
+    assert weights[-1] == weights.max()
+    assert weights[-1] < np.exp(2.0) * weights[:-1].mean() * 1.1
+
+
 def test_trailing_context_reads_the_bars_before_it_in_its_segment(learnable_split: Split) -> None:
     dataset = learnable_split(segments=(20, 9))
     context = trailing_context(dataset, 6)
