@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from archetype_dagster.artifacts import write_json
 from archetype_dagster.backtest.alignments import Alignments, alignments
-from archetype_dagster.backtest.performance import performance
 from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.backtest.sensitivity import sensitivities
 from archetype_dagster.backtest.statistics import Certainty, Overfitting, certainty, probability_of_overfitting
@@ -20,7 +18,8 @@ from archetype_dagster.market.feature_table import FeatureTable
 from archetype_dagster.settings import Settings
 from archetype_dagster.studies.comparison import POLICY, MethodComparison
 from archetype_dagster.studies.tables import StudyTable
-from archetype_dagster.types import FloatArray, JsonDict, Progress
+from archetype_dagster.studies.trials import collect_trials
+from archetype_dagster.types import JsonDict, Progress
 
 ROBUSTNESS_FILE: Final = "robustness.json"
 SENSITIVITIES_FILE: Final = "sensitivities.parquet"
@@ -89,12 +88,10 @@ def judge_robustness(
         progress: told of the long parts.
 
     Raises:
-        ValueError: studies judged on other validation bars, or bars too few for the overfitting groups.
+        ValueError: no study, studies judged on other validation bars, or bars too few for the overfitting groups.
         MarketDataError: a split without bars, or a table of other bars.
     """
-    names, returns = _trials(studies)
-    per_year = settings.market.bars_per_year
-    sharpes = [_sharpe(column, per_year) for column in returns.T]
+    trials = collect_trials(studies)
     ledgers = {name: method.ledger for name, method in comparison.methods.items()}
     statistics = settings.statistics
     return Robustness(
@@ -103,14 +100,14 @@ def judge_robustness(
             settings=statistics,
             seed=settings.seed,
             benchmarks=ledgers,
-            trial_sharpes=sharpes,
-            periods_per_year=per_year,
+            trial_sharpes=trials.sharpes,
+            periods_per_year=settings.market.bars_per_year,
         ),
-        trials=names,
+        trials=trials.names,
         overfitting=None
-        if len(names) < 2
+        if len(trials.names) < 2
         else probability_of_overfitting(
-            returns,
+            trials.returns,
             groups=statistics.overfitting_groups,
             test_groups=statistics.overfitting_test_groups,
             purge_bars=statistics.purge_bars,
@@ -119,25 +116,3 @@ def judge_robustness(
         sensitivities=sensitivities(bars, table, policy, settings, pair, progress=progress),
         alignments=alignments(bars, table, policy, settings, pair, progress=progress),
     )
-
-
-def _trials(studies: Mapping[str, StudyTable]) -> tuple[tuple[str, ...], FloatArray]:
-    """Names and validation returns (T, N) of every distinct run of the studies."""
-    distinct: dict[str, tuple[str, pl.Series]] = {}
-    clock: pl.Series | None = None
-    for study, results in studies.items():
-        times = results.validation["timestamp"]
-        clock = times if clock is None else clock
-        if not times.equals(clock):
-            raise ValueError(f"{study} was judged on other validation bars than the studies before it")
-        for run, facts in results.runs.items():
-            distinct.setdefault(f"{facts['key']}/{facts['account']}", (f"{study}: {run}", results.validation[run]))
-    if not distinct:
-        return (), np.empty((0, 0))
-    names, columns = zip(*distinct.values(), strict=True)
-    return names, np.stack([column.to_numpy() for column in columns], axis=1)
-
-
-def _sharpe(returns: FloatArray, periods_per_year: float) -> float | None:
-    path = np.concatenate([[1.0], np.cumprod(1.0 + returns)])
-    return performance(path, periods_per_year=periods_per_year).sharpe

@@ -11,16 +11,23 @@ from archetype_dagster.backtest.statistics import probability_of_overfitting, se
 from archetype_dagster.studies.ablations import refinement_variants
 from archetype_dagster.studies.results import AccountPath
 from archetype_dagster.studies.runs import across_seeds, run_study
-from archetype_dagster.studies.trials import collect_trials, performances_by_seed
+from archetype_dagster.studies.tables import StudyTable
+from archetype_dagster.studies.trials import collect_trials
 
 
 @pytest.fixture(scope="module")
 def results(tiny, shared_cache):
-    return run_study(across_seeds(refinement_variants(tiny()), (0, 1)), "ETH", shared_cache)
+    runs = run_study(across_seeds(refinement_variants(tiny()), (0, 1)), "ETH", shared_cache)
+    return {f"{name} {seed}": result for (name, seed), result in runs.items()}
 
 
-def test_trials_are_the_runs_own_accounts_on_validation(results):
-    trials = collect_trials(results)
+@pytest.fixture(scope="module")
+def study(results) -> StudyTable:
+    return StudyTable.of("ETH", results)
+
+
+def test_trials_are_the_runs_own_accounts_on_validation(results, study):
+    trials = collect_trials({"study": study})
     assert trials.returns.shape == (3 * 144, 6)
     assert len(trials.names) == len(set(trials.names)) == len(trials.sharpes) == 6
     for column, (result, sharpe) in enumerate(zip(results.values(), trials.sharpes, strict=True)):
@@ -30,28 +37,28 @@ def test_trials_are_the_runs_own_accounts_on_validation(results):
     assert probability_of_overfitting(trials.returns, groups=6, purge_bars=12).trials == 6
 
 
-def test_the_same_run_under_two_names_is_one_trial(results):
-    twice = {**results, ("again", 0): results["full", 0]}
-    assert collect_trials(twice).names == collect_trials(results).names
+def test_the_same_run_in_two_studies_is_one_trial(study):
+    assert collect_trials({"one": study, "again": study}).names == collect_trials({"one": study}).names
 
 
-def test_trials_on_other_bars_are_refused(results):
-    one, other = results["full", 0], results["full", 1]
-    shorter = replace(other.validation, timestamps=other.validation.timestamps[1:])
-    with pytest.raises(ValueError, match="must share their validation bars"):
-        collect_trials({"one": one, "other": replace(other, validation=shorter)})
-    with pytest.raises(ValueError, match="at least one result"):
+def test_trials_on_other_bars_are_refused(study):
+    shorter = replace(study, validation=study.validation[1:])
+    with pytest.raises(ValueError, match="must share their validation bars, one and other do not"):
+        collect_trials({"one": study, "other": shorter})
+    with pytest.raises(ValueError, match="at least one run"):
         collect_trials({})
 
 
-def test_metrics_by_seed_feed_the_summary(results):
-    table = performances_by_seed(results)
-    assert {name: sorted(runs) for name, runs in table.items()} == {
-        "no_refinement": [0, 1],
-        "without_regret": [0, 1],
-        "full": [0, 1],
-    }
-    returns = {seed: run.total_return for seed, run in table["full"].items()}
+def test_a_study_reads_back_as_it_was_saved(study, tmp_path):
+    study.save(tmp_path)
+    found = StudyTable.load(tmp_path)
+    assert (found.pair, list(found.runs), found.runs) == (study.pair, list(study.runs), study.runs)
+    assert found.test.equals(study.test)
+    assert found.validation.equals(study.validation)
+
+
+def test_the_seeds_of_a_study_feed_the_summary(results):
+    returns = {seed: results[f"full {seed}"].performance().total_return for seed in (0, 1)}
     summary = seed_summary(returns, {"nothing": -1.0})
     assert summary.mean == pytest.approx(np.mean(list(returns.values())))
     assert summary.beats == {"nothing": 1.0}
