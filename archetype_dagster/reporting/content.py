@@ -23,6 +23,15 @@ VARIANT_LABELS: Final[Mapping[str, str]] = {
     "always_flat": "Always flat",
     "hindsight_plan": "Hindsight plan",
 }
+# The paper's columns: heading, name in `Performance`, and what scales it to the heading's unit.
+METRIC_COLUMNS: Final[tuple[tuple[str, str, int], ...]] = (
+    ("TR %", "total_return", 100),
+    ("ASR", "sharpe", 1),
+    ("ACR", "calmar", 1),
+    ("ASoR", "sortino", 1),
+    ("AVOL %", "annual_volatility", 100),
+    ("MDD %", "max_drawdown", 100),
+)
 _IDENTITY_TOLERANCE = 1e-9
 
 

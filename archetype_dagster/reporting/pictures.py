@@ -68,14 +68,17 @@ def curve_of(row: VariantRow) -> Curve:
     return Curve(row.name, row.label, ledger.timestamps, ledger.net_value, ledger.initial_capital, row.hindsight)
 
 
-def behaviour_examples(evaluation: Evaluation, per_archetype: int) -> list[ArchetypeExample]:
+def behaviour_examples(
+    evaluation: Evaluation, per_archetype: int, archetypes: int = _SHOWN_ARCHETYPES
+) -> list[ArchetypeExample]:
     """Example horizons of the most used archetypes, evenly spaced in time and so not picked by result.
 
-    The longest horizons come first; cut ones appear only where an archetype has no whole one.
+    The longest horizons come first; cut ones appear only where an archetype has no whole one. The paper's
+    Figure 2 shows two archetypes with two examples each.
     """
     decisions = evaluation.decisions
     ledger = evaluation.variants["always_flat"].ledger
-    used = np.argsort(-evaluation.code_usage, kind="stable")[:_SHOWN_ARCHETYPES]
+    used = np.argsort(-evaluation.code_usage, kind="stable")[:archetypes]
     found = []
     for code in np.sort(used[evaluation.code_usage[used] > 0]):
         for horizon in _evenly_spaced(decisions.codes, decisions.lengths, int(code), per_archetype):

@@ -28,6 +28,12 @@ def book_name(sources: Sequence[str]) -> str:
     return ", ".join(_BOOKS.get(source, source) for source in sources)
 
 
+def test_span(first_bar: str, last_bar: str) -> str:
+    """First and last test bar as people read them, from the ISO text that reports and comparisons hold."""
+    first, last = (bar[:16].replace("T", " ") for bar in (first_bar, last_bar))
+    return f"{first} to {last} UTC"
+
+
 def run_span(evaluation: Evaluation, settings: Settings) -> str:
     """First and last test bar, their number, and where the policy was ruined."""
     first, last = (

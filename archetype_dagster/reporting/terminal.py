@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rich.table import Table
 
 from archetype_dagster.market.validation import BarsReport
-from archetype_dagster.reporting.content import VARIANT_LABELS
+from archetype_dagster.reporting.content import METRIC_COLUMNS, VARIANT_LABELS
 from archetype_dagster.types import JsonDict
-
-_METRICS: Final = (
-    ("TR %", "total_return", 100),
-    ("ASR", "sharpe", 1),
-    ("ACR", "calmar", 1),
-    ("ASoR", "sortino", 1),
-    ("AVOL %", "annual_volatility", 100),
-    ("MDD %", "max_drawdown", 100),
-)
 
 
 def metrics_table(summary: JsonDict) -> Table:
@@ -26,7 +15,7 @@ def metrics_table(summary: JsonDict) -> Table:
     span = f"{summary['first_bar'][:10]} to {summary['last_bar'][:10]}"
     table = Table(title=f"{summary['pair']}, {span}, {summary['source']}, {books} book", title_justify="left")
     table.add_column("variant", no_wrap=True)
-    for heading, _, _ in _METRICS:
+    for heading, _, _ in METRIC_COLUMNS:
         table.add_column(heading, justify="right")
     variants = summary["variants"]
     if any(values["hindsight"] for values in variants.values()):
@@ -34,7 +23,9 @@ def metrics_table(summary: JsonDict) -> Table:
     for name in [*(name for name in VARIANT_LABELS if name in variants), *sorted(variants.keys() - VARIANT_LABELS)]:
         values = variants[name]
         label = f"{name} *" if values["hindsight"] else name
-        cells = ["n/a" if values[metric] is None else f"{scale * values[metric]:,.2f}" for _, metric, scale in _METRICS]
+        cells = [
+            "n/a" if values[metric] is None else f"{scale * values[metric]:,.2f}" for _, metric, scale in METRIC_COLUMNS
+        ]
         table.add_row(label, *cells, style="dim" if values["hindsight"] else "bold" if name == "full" else "")
     return table
 

@@ -1,0 +1,16 @@
+"""The paper's tables and figures with ours beside the printed ones, and how certain ours are."""
+
+from archetype_dagster.reporting.paper.inputs import PairResults, WalkForward
+from archetype_dagster.reporting.paper.printed import PaperResults, PrintedMetrics, paper_results
+from archetype_dagster.reporting.paper.tables import PaperTables, paper_tables, write_paper_tables
+
+__all__ = [
+    "PairResults",
+    "PaperResults",
+    "PaperTables",
+    "PrintedMetrics",
+    "WalkForward",
+    "paper_results",
+    "paper_tables",
+    "write_paper_tables",
+]
