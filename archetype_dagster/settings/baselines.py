@@ -74,7 +74,7 @@ class BaselineSettings(Section):
     episode_bars: PositiveInt = Field(720, description="Bars after which an episode of training is truncated.")
     gamma: Annotated[float, Field(gt=0, le=1)] = Field(0.99, description="Discount per bar.")
     learning_rate: PositiveFloat = Field(3e-4, description="Adam step size.")
-    hidden_sizes: tuple[PositiveInt, ...] = Field((128, 128), description="Units of the MLPs' layers.")
+    hidden_sizes: tuple[PositiveInt, ...] = Field((128, 128), min_length=1, description="Units of the MLPs' layers.")
     evaluations: PositiveInt = Field(10, description="Validation passes spread over the training.")
     macd: MacdSettings = Field(MacdSettings(), description="MACD.")
     imbalance: ImbalanceSettings = Field(ImbalanceSettings(), description="Order-imbalance volume (IV).")

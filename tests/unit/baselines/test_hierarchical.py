@@ -33,7 +33,7 @@ SMALL = BaselineSettings(
     earnhft=EarnHftSettings(**COMMON, trend_preferences=(-1.0, 1.0), num_trends=3, decision_bars=4),
     macrohft=MacroHftSettings(**COMMON, num_labels=2, context_bars=8, memory_size=60),
 )
-METHODS = {"earnhft": (fit_earnhft, EarnHft), "macrohft": (fit_macrohft, MacroHft)}
+METHODS: dict[str, Callable[..., Fitted]] = {"earnhft": fit_earnhft, "macrohft": fit_macrohft}
 METHOD = pytest.mark.parametrize("method", list(METHODS))
 
 
@@ -47,7 +47,7 @@ def fit(
     progress: NoProgress | None = None,
     delay: int = 0,
 ) -> Fitted:
-    return METHODS[method][0](
+    return METHODS[method](
         split(delay=delay),
         split(seed=1, delay=delay),
         settings,

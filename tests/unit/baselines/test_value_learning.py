@@ -60,8 +60,10 @@ def test_duelling_advantages_are_centred_and_depend_on_context_and_position_once
     same[:, 4:] += 1
     # The modulation starts at zero, so an untrained network sees neither.
     torch.testing.assert_close(network(inputs), network(same))
-    for norm in network.trunk.norms:
-        torch.nn.init.ones_(norm.modulation.weight)
+    with torch.no_grad():
+        for name, tensor in network.named_parameters():
+            if "modulation.weight" in name:
+                tensor.fill_(1.0)
     values = network(inputs)
     assert values.shape == (5, 3, 3)
     assert (values - network(same)).abs().max() > 1e-5
