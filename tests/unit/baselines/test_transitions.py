@@ -17,7 +17,7 @@ def best_path(rewards: np.ndarray, row: int, end: int, held: int, first: int, ga
     for later in itertools.product(range(3), repeat=end - row - 1):
         path = (held, first, *later)
         sums.append(sum(gamma**k * rewards[row + k, path[k], path[k + 1]] for k in range(end - row)))
-    return max(sums)
+    return float(max(sums))
 
 
 @settings(max_examples=6, deadline=None)
