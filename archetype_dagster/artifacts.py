@@ -63,9 +63,9 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def month(self) -> str | None:
-        """The month, `YYYY-MM`, of an artifact that is one of a pair's months."""
-        return self.facts.get("month")
+    def part(self) -> str | None:
+        """The month, `YYYY-MM`, or window of an artifact that is one of several of a pair."""
+        return self.facts.get("part")
 
     @property
     def settings_hash(self) -> str:

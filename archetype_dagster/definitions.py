@@ -5,16 +5,17 @@ from typing import Any
 
 import dagster as dg
 
-from archetype_dagster.jobs import months_job, pipeline_job
+from archetype_dagster.jobs import months_job, pipeline_job, windows_job
 from assets.baselines import BASELINE_ASSETS
 from assets.checks import CHECKS
 from assets.deployment import onnx_policy
 from assets.discovery import dp_trajectories, vq_codebook
 from assets.evaluation import evaluation_report, leaderboard
-from assets.judging import method_comparison, trade_audit
+from assets.judging import method_comparison, robustness, trade_audit
 from assets.market import feature_table, market_bars, raw_bars
 from assets.refinement import refinement_checkpoint
 from assets.selection import archetype_returns, selection_checkpoint
+from assets.studies import STUDY_ASSETS, seed_study, walk_forward, walk_forward_window
 from resources.compute import ComputeResource
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
@@ -36,6 +37,11 @@ ASSETS = (
     *BASELINE_ASSETS,
     method_comparison,
     trade_audit,
+    *STUDY_ASSETS,
+    seed_study,
+    walk_forward_window,
+    walk_forward,
+    robustness,
 )
 
 
@@ -63,7 +69,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     return dg.Definitions(
         assets=list(ASSETS),
         asset_checks=list(CHECKS),
-        jobs=[pipeline_job(), months_job()],
+        jobs=[pipeline_job(), months_job(), windows_job()],
         executor=dg.in_process_executor,
         resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},
     )

@@ -11,18 +11,19 @@ import dagster as dg
 
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.market.months import covered_months
-from archetype_dagster.pipeline.stages import CORE_STAGES, JUDGING_GROUPS, RAW_BARS
+from archetype_dagster.pipeline.stages import CORE_STAGES, JUDGING_GROUPS, RAW_BARS, WALK_FORWARD_WINDOW
 from archetype_dagster.settings import Settings
 
 PIPELINE: Final = "pipeline"
 MONTHS: Final = "ingest_months"
+WINDOWS: Final = "walk_forward_windows"
 
 
 def pipeline_job() -> Any:
     """The job over every asset of a pair and every check; one run a pair."""
     return dg.define_asset_job(
         PIPELINE,
-        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(RAW_BARS),
+        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(RAW_BARS, WALK_FORWARD_WINDOW),
         description="Every stage of one pair, with all checks.",
         executor_def=dg.in_process_executor,
     )
@@ -34,6 +35,16 @@ def months_job() -> Any:
         MONTHS,
         selection=dg.AssetSelection.assets(RAW_BARS),
         description="Raw records to bars of one month of one pair.",
+        executor_def=dg.in_process_executor,
+    )
+
+
+def windows_job() -> Any:
+    """The job over the windows of the walk-forward; one run a window of a pair, for a backfill on many workers."""
+    return dg.define_asset_job(
+        WINDOWS,
+        selection=dg.AssetSelection.assets(WALK_FORWARD_WINDOW),
+        description="The policy trained before one window of the test span of one pair.",
         executor_def=dg.in_process_executor,
     )
 
@@ -67,7 +78,8 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
     """Assets of a selection: `vq_codebook`, `vq_codebook+` with all that follows, or Dagster's own syntax.
 
     What judges (baselines, comparisons, studies) takes long and is left out of `*` and of `+`, unless the
-    selection names one of those stages or groups.
+    selection names one of those stages or groups. Windows of the walk-forward are a job of their own; those
+    that are not there yet are trained by the stage that stitches them.
 
     Raises:
         SettingsError: it is malformed or selects nothing; lists the stages.
@@ -87,6 +99,7 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
     judging = {name for name in known if name not in core} | JUDGING_GROUPS
     if not judging & set(re.findall(r"\w+", selection)):
         keys = {key for key in keys if key.to_user_string() in core}
+    keys = {key for key in keys if key.path[-1] != WALK_FORWARD_WINDOW}
     if not keys:
         raise SettingsError(
             f"cannot select {selection!r}: name a stage, with + after it for all that follow or before it for all "

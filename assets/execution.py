@@ -13,7 +13,7 @@ from archetype_dagster.errors import ArtifactError
 from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
 from archetype_dagster.pipeline.manifests import parent_name, stage_manifest
 from archetype_dagster.pipeline.stages import STAGES, Stage
-from archetype_dagster.settings import PAIRS, Settings
+from archetype_dagster.settings import MAX_WINDOWS, PAIRS, Settings
 from archetype_dagster.types import Progress
 from assets.lineage import verify_current
 from assets.metadata import Metadata, numeric_values
@@ -26,9 +26,12 @@ from resources.tracking import Tracker, TrackingResource
 
 PAIR_PARTITIONS: Final = dg.StaticPartitionsDefinition(list(PAIRS))
 # Candles in USDT go back to 2015 at some venues; the month that has begun is open.
-MONTH_PARTITIONS: Final = dg.MultiPartitionsDefinition(
-    {"month": dg.MonthlyPartitionsDefinition(start_date="2015-01-01", end_offset=1), "pair": PAIR_PARTITIONS}
-)
+_MONTHS: Final = dg.MonthlyPartitionsDefinition(start_date="2015-01-01", end_offset=1)
+_WINDOWS: Final = dg.StaticPartitionsDefinition([str(window) for window in range(1, MAX_WINDOWS + 1)])
+PART_PARTITIONS: Final = {
+    "month": dg.MultiPartitionsDefinition({"month": _MONTHS, "pair": PAIR_PARTITIONS}),
+    "window": dg.MultiPartitionsDefinition({"pair": PAIR_PARTITIONS, "window": _WINDOWS}),
+}
 RESOURCE_KEYS: Final = {"settings", "store", "compute", "tracking", "progress"}
 GPU_POOL: Final = "gpu"
 
@@ -49,11 +52,11 @@ class Roots:
 
     Attributes:
         files: hashes of the files it reads, by name.
-        months: artifacts of the months that were read before.
+        parts: artifacts of the months or windows that were made before.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
-    months: Sequence[Artifact] = ()
+    parts: Sequence[Artifact] = ()
 
 
 @dataclass(frozen=True)
@@ -124,18 +127,18 @@ def run_stage(
     """
     resources = cast(StageResources, context.resources)
     stage = STAGES[context.asset_key.path[-1]]
-    pair, month = partition_of(context)
+    pair, part = partition_of(context)
     with clear_failure():
         settings = resources.settings.load()
         root = roots(settings, pair, resources.store) if roots and pair else Roots()
-        by_name = {parent_name(parent, stage): parent for parent in (*parents, *root.months)}
+        by_name = {parent_name(parent, stage): parent for parent in (*parents, *root.parts)}
         work = compute or (lambda run: COMPUTATIONS[stage.kind](run, by_name))
         if stage.per_pair:
             _verify(list(by_name.values()), settings, resources.store)
-        wanted = stage_manifest(stage, pair, settings, list(by_name.values()), root.files, month)
-        directory = resources.store.directory(stage.kind, pair, month)
+        wanted = stage_manifest(stage, pair, settings, list(by_name.values()), root.files, part)
+        directory = resources.store.directory(stage.kind, pair, part)
         title = _title(wanted)
-        with resources.store.lock(stage.kind, pair, month):
+        with resources.store.lock(stage.kind, pair, part):
             artifact = _reusable(context, directory, wanted)
             reused = artifact is not None
             began = time.monotonic()
@@ -162,28 +165,28 @@ def run_stage(
 
 
 def partition_of(context: dg.AssetExecutionContext) -> tuple[str | None, str | None]:
-    """Pair and month (`YYYY-MM`) that a stage runs for; None for what it is not partitioned by."""
+    """Pair, and month (`YYYY-MM`) or window, that a stage runs for; None for what it is not partitioned by."""
     stage = STAGES[context.asset_key.path[-1]]
-    if stage.per_month:
+    if stage.parts is not None:
         keys = cast(dg.MultiPartitionKey, context.partition_key).keys_by_dimension
-        return keys["pair"], keys["month"][:7]
+        return keys["pair"], keys[stage.parts].removesuffix("-01") if stage.parts == "month" else keys[stage.parts]
     return (context.partition_key if stage.per_pair else None), None
 
 
 def _partitions(stage: Stage) -> dg.PartitionsDefinition[str] | None:
-    if stage.per_month:
-        return MONTH_PARTITIONS
+    if stage.parts is not None:
+        return PART_PARTITIONS[stage.parts]
     return PAIR_PARTITIONS if stage.per_pair else None
 
 
 def _verify(parents: Sequence[Artifact], settings: Settings, store: ArtifactStore) -> None:
     verified: dict[str, Manifest] = {}
     for parent in (parent.manifest for parent in parents):
-        verify_current(parent.kind, parent.pair, parent.month, store=store, settings=settings, verified=verified)
+        verify_current(parent.kind, parent.pair, parent.part, store=store, settings=settings, verified=verified)
 
 
 def _title(manifest: Manifest) -> str:
-    return " ".join(part for part in (manifest.pair, manifest.kind, manifest.month) if part is not None)
+    return " ".join(part for part in (manifest.pair, manifest.kind, manifest.part) if part is not None)
 
 
 def _reusable(context: dg.AssetExecutionContext, directory: Path, wanted: Manifest) -> Artifact | None:
@@ -206,16 +209,16 @@ def _compute(
     compute: Callable[[StageRun], Saveable],
     describe: Callable[[Artifact], Metadata],
 ) -> tuple[Artifact, Metadata]:
-    directory = resources.store.directory(stage.kind, wanted.pair, wanted.month)
+    directory = resources.store.directory(stage.kind, wanted.pair, wanted.part)
     root_run = context.run.root_run_id or context.run.run_id
     resume = resources.store.resume_point(stage.kind, wanted.pair, wanted.key)
     title = _title(wanted)
     tags = {"asset": stage.kind, "pair": wanted.pair or "all", "dagster_run": root_run, "stage_key": wanted.key}
     with (
         resources.tracking.run(
-            identity=f"{root_run}/{stage.kind}/{wanted.pair or 'all'}" + (f"/{wanted.month}" if wanted.month else ""),
+            identity=f"{root_run}/{stage.kind}/{wanted.pair or 'all'}" + (f"/{wanted.part}" if wanted.part else ""),
             name=title,
-            tags=tags if wanted.month is None else {**tags, "month": wanted.month},
+            tags=tags if wanted.part is None else {**tags, "part": wanted.part},
             result_root=resources.store.path,
         ) as tracker,
         resources.compute.session() as device,

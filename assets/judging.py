@@ -6,7 +6,7 @@ import polars as pl
 from archetype_dagster.artifacts import Artifact, read_json
 from archetype_dagster.baselines import BASELINES, load_baseline
 from archetype_dagster.pipeline.computation import StageRun
-from archetype_dagster.pipeline.inputs import bars_of, table_of
+from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
 from archetype_dagster.pipeline.stages import STAGES, baseline_stage
 from archetype_dagster.studies.auditing import (
     AUDIT_FILE,
@@ -16,6 +16,14 @@ from archetype_dagster.studies.auditing import (
     audit_test_ledger,
 )
 from archetype_dagster.studies.comparison import MethodComparison, compare_methods
+from archetype_dagster.studies.robustness import (
+    ALIGNMENT_SUMMARY_FILE,
+    ROBUSTNESS_FILE,
+    SENSITIVITIES_FILE,
+    Robustness,
+    judge_robustness,
+)
+from archetype_dagster.studies.tables import StudyTable
 from assets.evaluation import METRICS
 from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
@@ -58,6 +66,41 @@ def trade_audit(
     return run_stage(context, parents, compute=compute, describe=_describe_audit)
 
 
+@stage_asset()
+def robustness(
+    context: dg.AssetExecutionContext,
+    market_bars: Artifact,
+    feature_table: Artifact,
+    vq_codebook: Artifact,
+    selection_checkpoint: Artifact,
+    refinement_checkpoint: Artifact,
+    method_comparison: Artifact,
+    embedding_study: Artifact,
+    refinement_study: Artifact,
+    horizon_study: Artifact,
+    code_count_study: Artifact,
+    seed_study: Artifact,
+) -> dg.MaterializeResult[Artifact]:
+    """Intervals, odds corrected for everything tried, and the policy under other costs, delays and beginnings."""
+    phases = (vq_codebook, selection_checkpoint, refinement_checkpoint)
+    studies = (embedding_study, refinement_study, horizon_study, code_count_study, seed_study)
+
+    def compute(run: StageRun) -> Robustness:
+        return judge_robustness(
+            bars_of(market_bars),
+            table_of(feature_table),
+            policy_of(*phases, run.settings),
+            MethodComparison.load(method_comparison.directory),
+            {study.manifest.kind: StudyTable.load(study.directory) for study in studies},
+            run.settings,
+            run.pair,
+            progress=run.progress,
+        )
+
+    parents = [market_bars, feature_table, *phases, method_comparison, *studies]
+    return run_stage(context, parents, compute=compute, describe=_describe_robustness)
+
+
 def _describe_comparison(artifact: Artifact) -> Metadata:
     from archetype_dagster.reporting.plots import Curve, equity
 
@@ -82,6 +125,21 @@ def _describe_comparison(artifact: Artifact) -> Metadata:
         "book_source": ", ".join(comparison.facts["book_sources"]),
         "methods": table(rows),
         "equity": picture(equity(curves), "equity"),
+    }
+
+
+def _describe_robustness(artifact: Artifact) -> Metadata:
+    found = read_json(artifact.path(ROBUSTNESS_FILE))
+    intervals = [{"metric": name, **interval} for name, interval in found["intervals"].items()]
+    sharpe = {name: value for name, value in (found["sharpe"] or {}).items() if name != "estimate"}
+    overfitting = found["overfitting"] or {}
+    return {
+        "trials": len(found["trial_names"]),
+        "intervals": table(intervals),
+        "sharpe_odds": facts_table(sharpe),
+        "probability_of_overfitting": str(overfitting.get("pbo", "n/a")),
+        "sensitivities": table(pl.read_parquet(artifact.path(SENSITIVITIES_FILE)).to_dicts()),
+        "alignments": table(pl.read_parquet(artifact.path(ALIGNMENT_SUMMARY_FILE)).to_dicts()),
     }
 
 

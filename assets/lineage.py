@@ -10,7 +10,7 @@ from resources.storage import ArtifactStore
 def verify_current(
     kind: str,
     pair: str | None,
-    month: str | None = None,
+    part: str | None = None,
     *,
     store: ArtifactStore,
     settings: Settings,
@@ -21,20 +21,20 @@ def verify_current(
     Args:
         kind: stage.
         pair: traded pair.
-        month: the month, `YYYY-MM`, for a stage with months.
+        part: the month, `YYYY-MM`, or window, for a stage made in parts.
         store: where the artifacts lie.
         settings: the settings of the current run.
-        verified: manifests already checked, by kind and month; filled in on the way.
+        verified: manifests already checked, by kind and part; filled in on the way.
 
     Raises:
         ArtifactError: the artifact, or one it was made from, is missing, was made with other settings,
             another seed or another version of the algorithm, or from other parents than the current ones.
     """
     verified = {} if verified is None else verified
-    name = kind if month is None else f"{kind}/{month}"
+    name = kind if part is None else f"{kind}/{part}"
     if name in verified:
         return verified[name]
-    directory = store.directory(kind, pair, month)
+    directory = store.directory(kind, pair, part)
     manifest = read_manifest(directory, kind=kind)
     differences = _differences(manifest, settings)
     if differences:
@@ -43,11 +43,11 @@ def verify_current(
             f"or materialise {kind} again (archetype run --select {kind}+)"
         )
     for parent, recorded in manifest.parents.items():
-        parent_kind, _, part = parent.partition("/")
+        parent_kind, _, parent_part = parent.partition("/")
         if parent_kind not in STAGES:
             continue
         current = verify_current(
-            parent_kind, pair, part or None, store=store, settings=settings, verified=verified
+            parent_kind, pair, parent_part or None, store=store, settings=settings, verified=verified
         ).content_hash
         if current != recorded:
             raise ArtifactError(

@@ -68,7 +68,7 @@ def _bars_roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
             f"{len(missing)} of {len(months)} months of {pair} are not made yet, the first is {missing[0]}; "
             f"materialise {RAW_BARS} of them (archetype run --select {RAW_BARS})"
         )
-    return Roots(months=[store.open(RAW_BARS, pair, month) for month in months])
+    return Roots(parts=[store.open(RAW_BARS, pair, month) for month in months])
 
 
 def _describe_month(artifact: Artifact) -> Metadata:
@@ -77,7 +77,7 @@ def _describe_month(artifact: Artifact) -> Metadata:
     faults = [row for told in report.values() for row in told["faults"]]
     return {
         "dagster/row_count": max((row["bars"] for row in rows), default=0),
-        "month": str(artifact.manifest.month),
+        "month": str(artifact.manifest.part),
         "no_bars": not any(row["bars"] for row in rows),
         "records": table(rows),
         "faults": table(faults),

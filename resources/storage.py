@@ -28,7 +28,7 @@ FOLDERS: Final = MappingProxyType(
 
 
 class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
-    """The result folder: one folder a pair, one folder a stage in it, one a month in that of a stage with months."""
+    """The result folder: one folder a pair, one folder a stage in it, one a part in that of a stage made in parts."""
 
     root: str = Field(default="result", description="Folder that holds every artifact.")
 
@@ -37,24 +37,29 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
         """The root as an absolute path."""
         return Path(self.root).expanduser().resolve()
 
-    def directory(self, kind: str, pair: str | None, month: str | None = None) -> Path:
+    @property
+    def shared_stages(self) -> Path:
+        """Where studies keep what they train, by key."""
+        return self.path / ".stages"
+
+    def directory(self, kind: str, pair: str | None, part: str | None = None) -> Path:
         """Folder of a stage's artifact; `pair` is None for a stage over all pairs."""
         folder = self.path / FOLDERS[kind] if pair is None else self.path / pair / FOLDERS[kind]
-        return folder if month is None else folder / month
+        return folder if part is None else folder / part
 
-    def holds(self, kind: str, pair: str | None, month: str | None = None) -> bool:
+    def holds(self, kind: str, pair: str | None, part: str | None = None) -> bool:
         """True where a stage has published something for the pair."""
-        return (self.directory(kind, pair, month) / MANIFEST_NAME).is_file()
+        return (self.directory(kind, pair, part) / MANIFEST_NAME).is_file()
 
-    def open(self, kind: str, pair: str | None, month: str | None = None) -> Artifact:
+    def open(self, kind: str, pair: str | None, part: str | None = None) -> Artifact:
         """The verified artifact of a stage; `ArtifactError` says what is wrong and what to run."""
-        return open_artifact(self.directory(kind, pair, month), kind=kind)
+        return open_artifact(self.directory(kind, pair, part), kind=kind)
 
-    def lock(self, kind: str, pair: str | None, month: str | None = None) -> FileLock:
+    def lock(self, kind: str, pair: str | None, part: str | None = None) -> FileLock:
         """Held while a stage is computed and published, so that a second run waits and then reuses it."""
         folder = self.path / ".locks"
         folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / f"{pair or 'all'}-{kind}{f'-{month}' if month else ''}.lock")
+        return FileLock(folder / f"{pair or 'all'}-{kind}{f'-{part}' if part else ''}.lock")
 
     def resume_point(self, kind: str, pair: str | None, key: str) -> ResumePoint:
         """Where a stage's training loop keeps its state until the artifact is published."""
@@ -69,7 +74,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Artifact) -> None:
         """Check that the asset published where the store keeps this asset and partition."""
-        expected = self.store.directory(context.asset_key.path[-1], obj.manifest.pair, obj.manifest.month)
+        expected = self.store.directory(context.asset_key.path[-1], obj.manifest.pair, obj.manifest.part)
         if obj.directory != expected:
             raise ArtifactError(f"{context.asset_key.to_user_string()} published {obj.directory}, expected {expected}")
 

@@ -103,7 +103,7 @@ class StageCache:
 
     def _parents(self, kind: str, settings: Settings, pair: str, known: dict[str, Artifact]) -> list[Artifact]:
         """The artifact of a stage, or those of all its months."""
-        if not STAGES[kind].per_month:
+        if STAGES[kind].parts != "month":
             return [self._artifact(kind, settings, pair, known)]
         if not settings.market.by_month:
             return []

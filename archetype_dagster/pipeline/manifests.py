@@ -17,7 +17,7 @@ def stage_manifest(
     settings: Settings,
     parents: Sequence[Artifact],
     source: Mapping[str, str],
-    month: str | None = None,
+    part: str | None = None,
 ) -> Manifest:
     """The manifest, without files, of the artifact that a stage makes from its parents.
 
@@ -27,13 +27,13 @@ def stage_manifest(
         settings: the run's settings.
         parents: artifacts it is made from.
         source: hashes of the files it reads, by name; only for a stage at the graph's root.
-        month: the month, `YYYY-MM`, for a stage with months.
+        part: the month, `YYYY-MM`, or window, for a stage made in parts.
     """
     read = stage_settings(stage, settings, pair)
     hashes = {**source, **{parent_name(parent, stage): parent.content_hash for parent in parents}}
     seed = stage_seed(stage, settings)
-    part = pair if month is None else f"{pair}/{month}"
-    key = stage_key(stage.kind, pair=part, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
+    owner = pair if part is None else f"{pair}/{part}"
+    key = stage_key(stage.kind, pair=owner, settings=read, parents=hashes, seed=seed, code_version=stage.code_version)
     fingerprints = sorted({_data_fingerprint(parent) for parent in parents if parent.manifest.kind != RAW_BARS})
     return Manifest(
         kind=stage.kind,
@@ -44,7 +44,7 @@ def stage_manifest(
         seed=seed,
         code_version=stage.code_version,
         data_fingerprint="+".join(fingerprints) if fingerprints else key,
-        facts={"hindsight": settings.codebook.hindsight} | ({} if month is None else {"month": month}),
+        facts={"hindsight": settings.codebook.hindsight} | ({} if part is None else {"part": part}),
     )
 
 
@@ -68,10 +68,10 @@ def source_hashes(settings: Settings, pair: str, month: str | None = None) -> di
 
 
 def parent_name(parent: Artifact, stage: Stage) -> str:
-    """What a stage's manifest calls one of its parents: the kind, and the month or pair where there are several."""
-    kind, month = parent.manifest.kind, parent.manifest.month
-    if month is not None:
-        return f"{kind}/{month}"
+    """What a stage's manifest calls one of its parents: the kind, and the part or pair where there are several."""
+    kind, part = parent.manifest.kind, parent.manifest.part
+    if part is not None:
+        return f"{kind}/{part}"
     return kind if stage.per_pair else f"{kind}/{parent.manifest.pair}"
 
 

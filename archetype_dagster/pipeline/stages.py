@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from archetype_dagster.baselines.registry import BASELINES
 from archetype_dagster.settings import Settings, config_text
@@ -29,8 +29,8 @@ class Stage:
         gpu: whether the stage runs networks, and so waits its turn in the `gpu` pool.
         tracked: whether its files are copied into the tracking store.
         per_pair: whether it is partitioned by pair.
-        per_month: whether it is partitioned by month too; such a parent stands for all its months, and for none
-            where `market.by_month` is off.
+        parts: what it is partitioned by besides the pair; as a parent, such a stage stands for all its parts
+            that there are, the months for none where `market.by_month` is off.
     """
 
     kind: str
@@ -42,11 +42,12 @@ class Stage:
     gpu: bool = False
     tracked: bool = False
     per_pair: bool = True
-    per_month: bool = False
+    parts: Literal["month", "window"] | None = None
 
 
 MARKET_BARS: Final = "market_bars"
 RAW_BARS: Final = "raw_bars"
+WALK_FORWARD_WINDOW: Final = "walk_forward_window"
 
 
 def baseline_stage(name: str) -> str:
@@ -62,6 +63,21 @@ _TRAINING = (
     "splits.validation_end",
     *_DATASET,
 )
+
+# Whatever trains the phases again reads all that trained them.
+_EXPERIMENT = (
+    "market",
+    "splits",
+    "execution",
+    "features",
+    "planner",
+    "codebook",
+    "selection",
+    "refinement",
+    "pair",
+    "calibration",
+)
+_SENSITIVITIES = ("commission_rates", "depth_policies", "delays_bars", "capital_multiples")
 
 _TABLE = (
     Stage(
@@ -82,7 +98,7 @@ _TABLE = (
             "pair.base",
             "pair.quote",
         ),
-        per_month=True,
+        parts="month",
     ),
     Stage(
         MARKET_BARS,
@@ -209,6 +225,70 @@ _TABLE = (
         seeded=True,
         tracked=True,
     ),
+    *(
+        Stage(
+            name,
+            "studies",
+            ("market_bars", "refinement_checkpoint"),
+            (*_EXPERIMENT, *(f"studies.{field}" for field in fields)),
+            seeded=True,
+            gpu=True,
+            tracked=True,
+        )
+        for name, fields in {
+            "embedding_study": (),
+            "refinement_study": (),
+            "horizon_study": ("horizons_bars",),
+            "code_count_study": ("code_counts",),
+        }.items()
+    ),
+    Stage(
+        "seed_study",
+        "studies",
+        ("market_bars", "refinement_checkpoint", "method_comparison"),
+        (*_EXPERIMENT, "baselines", "studies.seeds", "statistics.confidence"),
+        seeded=True,
+        gpu=True,
+        tracked=True,
+    ),
+    Stage(
+        WALK_FORWARD_WINDOW,
+        "studies",
+        ("market_bars",),
+        (*_EXPERIMENT, "studies.walk_forward_windows"),
+        seeded=True,
+        gpu=True,
+        parts="window",
+    ),
+    Stage(
+        "walk_forward",
+        "studies",
+        ("market_bars", WALK_FORWARD_WINDOW),
+        (*_EXPERIMENT, "studies.walk_forward_windows"),
+        seeded=True,
+        gpu=True,
+        tracked=True,
+    ),
+    Stage(
+        "robustness",
+        "judging",
+        (
+            "market_bars",
+            "feature_table",
+            "vq_codebook",
+            "selection_checkpoint",
+            "refinement_checkpoint",
+            "method_comparison",
+            "embedding_study",
+            "refinement_study",
+            "horizon_study",
+            "code_count_study",
+            "seed_study",
+        ),
+        (*_EXPERIMENT, "statistics", *(f"studies.{field}" for field in _SENSITIVITIES)),
+        seeded=True,
+        tracked=True,
+    ),
     Stage(
         "trade_audit",
         "judging",
@@ -220,7 +300,7 @@ STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for sta
 
 JUDGING_GROUPS: Final = frozenset({"baselines", "judging", "studies"})
 CORE_STAGES: Final = tuple(
-    kind for kind, stage in STAGES.items() if stage.group not in JUDGING_GROUPS and not stage.per_month
+    kind for kind, stage in STAGES.items() if stage.group not in JUDGING_GROUPS and stage.parts is None
 )
 
 

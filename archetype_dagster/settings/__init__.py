@@ -4,6 +4,7 @@ A profile is a YAML file in `configs/profiles/`; what it leaves out has the pape
 """
 
 from archetype_dagster.settings.baselines import BaselineSettings
+from archetype_dagster.settings.environments import EnvironmentSettings
 from archetype_dagster.settings.evaluation import EvaluationSettings
 from archetype_dagster.settings.hierarchical import EarnHftSettings, MacroHftSettings
 from archetype_dagster.settings.market import (
@@ -32,7 +33,7 @@ from archetype_dagster.settings.phases import (
 )
 from archetype_dagster.settings.section import Section
 from archetype_dagster.settings.statistics import StatisticsSettings
-from archetype_dagster.settings.studies import StudySettings
+from archetype_dagster.settings.studies import MAX_WINDOWS, StudySettings
 from archetype_dagster.settings.trading import (
     DepthPolicy,
     ExecutionSettings,
@@ -43,6 +44,7 @@ from archetype_dagster.settings.trading import (
 from archetype_dagster.settings.tree import PAIRS, Settings, config_text, load_settings, profile_names
 
 __all__ = [
+    "MAX_WINDOWS",
     "PAIRS",
     "BaselineSettings",
     "CodebookSettings",
@@ -51,6 +53,7 @@ __all__ = [
     "DepthPolicy",
     "EarnHftSettings",
     "Embedding",
+    "EnvironmentSettings",
     "EvaluationSettings",
     "ExecutionSettings",
     "FeatureScale",

@@ -179,6 +179,7 @@ class StudyResult:
             "hindsight": self.hindsight,
             "book_sources": list(self.book_sources),
             "account": self.run.account,
+            "initial_capital": float(self.test.accounts[self.run.account].net_value[0]),
             "trades": self.test.accounts[self.run.account].trades,
             "validation": self.validation_performance().as_dict(),
             **self.performance().as_dict(),
