@@ -11,7 +11,8 @@ import dagster as dg
 import pytest
 
 from archetype_dagster.definitions import build_defs
-from archetype_dagster.jobs import Outcome, run_pipeline
+from archetype_dagster.jobs import Outcome, months_to_run, run_pipeline
+from archetype_dagster.settings import load_settings
 from resources.compute import ComputeResource
 from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
@@ -56,16 +57,20 @@ def run_graph(
     instance: dg.DagsterInstance | None = None,
 ) -> Outcome:
     """Run a selection of the graph with the tiny settings and `changes` in the result folder `root`."""
+    overrides = {**TINY, **(changes or {})}
     definitions = build_defs(
         {
-            "settings": SettingsResource(overrides={**TINY, **(changes or {})}),
+            "settings": SettingsResource(overrides=overrides),
             "store": ArtifactStore(root=str(root)),
             "compute": ComputeResource(device="cpu", threads=1),
             "tracking": tracking or TrackingResource(enabled=False),
         }
     )
+    months = months_to_run(definitions, load_settings("smoke", overrides), pair, selection)
     with nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as used:
-        return run_pipeline(definitions, pair=pair, selection=selection, instance=used, run_config={}, tags={})
+        return run_pipeline(
+            definitions, pair=pair, selection=selection, instance=used, run_config={}, tags={}, months=months
+        )
 
 
 @pytest.fixture(scope="session")

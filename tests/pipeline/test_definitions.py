@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
 
 from archetype_dagster.definitions import build_defs, defs
 from archetype_dagster.errors import SettingsError
-from archetype_dagster.jobs import PIPELINE, select_stages
+from archetype_dagster.jobs import MONTHS, PIPELINE, select_stages
 from archetype_dagster.pipeline.stages import STAGES
 
 EVERY_PAIR = {"BTC", "ETH", "DOT", "BNB"}
 GRAPH = {
-    "market_bars": ("market", set()),
+    "raw_bars": ("market", set()),
+    "market_bars": ("market", {"raw_bars"}),
     "feature_table": ("market", {"market_bars"}),
     "dp_trajectories": ("discovery", {"feature_table"}),
     "vq_codebook": ("discovery", {"feature_table", "dp_trajectories"}),
@@ -33,6 +35,7 @@ GRAPH = {
     "leaderboard": ("evaluation", {"evaluation_report"}),
 }
 UP_TO_SELECTION = {
+    "raw_bars",
     "market_bars",
     "feature_table",
     "dp_trajectories",
@@ -73,8 +76,19 @@ def test_every_asset_but_the_leaderboard_has_a_partition_per_pair(graph):
         partitions = graph.get(key).partitions_def
         if key.path[-1] == "leaderboard":
             assert partitions is None
-        else:
+        elif not isinstance(partitions, dg.MultiPartitionsDefinition):
             assert set(partitions.get_partition_keys()) == EVERY_PAIR
+
+
+def test_raw_bars_have_a_partition_per_pair_and_month_up_to_the_present_one(graph):
+    keys = graph.get(dg.AssetKey("raw_bars")).partitions_def.get_partition_keys()
+    assert {key.split("|")[1] for key in keys} == EVERY_PAIR
+    months = sorted({key.split("|")[0] for key in keys})
+    assert months[0] == "2015-01-01"
+    assert months[-1] == f"{datetime.now(UTC):%Y-%m}-01"
+    assert len(keys) == len(months) * len(EVERY_PAIR)
+    mapping = graph.get(dg.AssetKey("market_bars")).partition_mappings[dg.AssetKey("raw_bars")]
+    assert mapping == dg.MultiToSingleDimensionPartitionMapping("pair")
 
 
 def test_every_check_blocks_and_has_a_verdict_per_pair(graph):
@@ -98,8 +112,13 @@ def test_code_versions_are_those_of_the_stage_table(graph):
 
 def test_the_pipeline_job_runs_everything():
     job = defs.resolve_job_def(PIPELINE)
-    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH)
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH) - {"raw_bars"}
     assert {(key.asset_key.path[-1], key.name) for key in job.asset_layer.asset_graph.asset_check_keys} == CHECKS
+
+
+def test_months_have_a_job_of_their_own():
+    job = defs.resolve_job_def(MONTHS)
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {"raw_bars"}
 
 
 def test_selections_are_dagsters_and_unknown_ones_list_the_stages():

@@ -12,10 +12,11 @@ from mlflow import MlflowClient
 
 from archetype_dagster.artifacts import MANIFEST_NAME, read_manifest
 from archetype_dagster.jobs import Outcome
+from archetype_dagster.pipeline.stages import CORE_STAGES
 from resources.storage import FOLDERS
 from resources.tracking import TrackingResource
 
-EVERYTHING = set(FOLDERS)
+EVERYTHING = set(CORE_STAGES)
 CAUSAL_CHECKS = 7
 PUBLISHED_CODE = {
     "planner.gamma": 0.99,
@@ -50,7 +51,7 @@ def test_every_asset_is_materialised_and_every_check_passes(finished: tuple[Path
 def test_artifacts_lie_in_their_folders_and_none_is_a_pickle(finished: tuple[Path, Outcome]):
     root, _ = finished
     folders = {path.parent.relative_to(root).as_posix() for path in root.rglob(MANIFEST_NAME)}
-    assert folders == {name if kind == "leaderboard" else f"ETH/{name}" for kind, name in FOLDERS.items()}
+    assert folders == {FOLDERS[kind] if kind == "leaderboard" else f"ETH/{FOLDERS[kind]}" for kind in EVERYTHING}
     kinds = {path.suffix for path in root.rglob("*") if path.is_file() and path.parent.name != ".locks"}
     assert kinds <= {".parquet", ".safetensors", ".json", ".csv", ".html", ".onnx"}
     # A pickle of protocol 2 or later starts with this byte.
