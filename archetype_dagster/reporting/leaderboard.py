@@ -1,4 +1,4 @@
-"""All pairs side by side: variants ranked within each pair, those that read the future listed apart."""
+"""All pairs side by side: methods and variants ranked within each pair, what reads the future listed apart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import polars as pl
 
 from archetype_dagster.artifacts import write_bytes_atomically, write_json
 from archetype_dagster.reporting.content import VARIANT_LABELS
+from archetype_dagster.reporting.method_board import board_page, method_leaderboard
+from archetype_dagster.reporting.paper.inputs import PairResults
 from archetype_dagster.reporting.rendering import render
 from archetype_dagster.reporting.report import write_table
-from archetype_dagster.reporting.run_facts import book_name, source_name
+from archetype_dagster.reporting.run_facts import book_name, source_name, test_span
 from archetype_dagster.types import JsonDict
 
 LEADERBOARD_FILE: Final = "leaderboard.html"
@@ -64,13 +66,29 @@ def leaderboard(metrics: Mapping[str, JsonDict]) -> pl.DataFrame:
     )
 
 
-def write_leaderboard(metrics: Mapping[str, JsonDict], directory: Path) -> pl.DataFrame:
-    """Write leaderboard.parquet, .csv, .json and the page into an existing folder; returns the frame."""
+def write_leaderboard(
+    metrics: Mapping[str, JsonDict], directory: Path, results: Mapping[str, PairResults] | None = None
+) -> pl.DataFrame:
+    """Write leaderboard.parquet, .csv, .json and the page into an existing folder; returns the frame.
+
+    Args:
+        metrics: content of metrics.json by pair.
+        directory: existing folder.
+        results: comparisons of methods by pair, with all their seeds; where given, they head the page and are
+            written as methods.parquet, .csv and .json too.
+    """
     frame = leaderboard(metrics)
     write_table(directory / "leaderboard.parquet", frame)
     write_table(directory / "leaderboard.csv", frame)
     write_json(directory / "leaderboard.json", frame.to_dicts())
-    page = render("leaderboard.html", _page(metrics, frame))
+    content = {**_page(metrics, frame), "methods": None}
+    if results:
+        methods = method_leaderboard(results)
+        write_table(directory / "methods.parquet", methods)
+        write_table(directory / "methods.csv", methods)
+        write_json(directory / "methods.json", methods.to_dicts())
+        content["methods"] = board_page(results, methods)
+    page = render("leaderboard.html", content)
     write_bytes_atomically(directory / LEADERBOARD_FILE, page.encode())
     return frame
 
@@ -83,7 +101,7 @@ def _page(metrics: Mapping[str, JsonDict], frame: pl.DataFrame) -> dict[str, Any
             "quote": report["quote"],
             "source": source_name(report["source"]),
             "book": book_name(report["book_sources"]),
-            "span": f"{report['first_bar'][:16].replace('T', ' ')} to {report['last_bar'][:16].replace('T', ' ')}",
+            "span": test_span(report["first_bar"], report["last_bar"]),
             "bars": report["bars"],
             "settings_hash": report["settings_hash"],
             "seed": report["seed"],

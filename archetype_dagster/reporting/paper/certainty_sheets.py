@@ -9,6 +9,7 @@ from archetype_dagster.backtest.alignments import EQUAL_WEIGHT
 from archetype_dagster.reporting.content import METRIC_COLUMNS
 from archetype_dagster.reporting.paper.inputs import PairResults
 from archetype_dagster.reporting.paper.sheets import Block, Cell, Line, Sheet, metric_cells, metric_heads, value_cell
+from archetype_dagster.reporting.paper.table_sheets import heading
 from archetype_dagster.reporting.rendering import NOT_AVAILABLE, count, percent, ratio
 from archetype_dagster.studies.comparison import METHODS, POLICY
 from archetype_dagster.types import JsonDict
@@ -24,11 +25,12 @@ _QUANTILES: Final = {
 _SEED_METRICS: Final = ("sharpe", "total_return")
 
 
-def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
-    """Sheets of what was given for at least one pair."""
+def certainty_sheets(results: Mapping[str, PairResults], profile: str) -> list[Sheet]:
+    """Sheets of what was given for at least one pair; `profile` names the budgets."""
     sheets = (
         _sheet(
             results,
+            profile,
             "intervals",
             "Intervals of ArchetypeTrader's metrics",
             _intervals,
@@ -39,6 +41,7 @@ def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
         ),
         _sheet(
             results,
+            profile,
             "odds",
             "Odds that its Sharpe ratio is luck",
             _odds,
@@ -49,6 +52,7 @@ def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
         ),
         _sheet(
             results,
+            profile,
             "leads",
             "ArchetypeTrader against others on the same bars",
             _leads,
@@ -58,6 +62,7 @@ def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
         ),
         _sheet(
             results,
+            profile,
             "seeds",
             "Seeds",
             _seeds,
@@ -67,6 +72,7 @@ def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
         ),
         _sheet(
             results,
+            profile,
             "alignments",
             "Where the horizons begin",
             _alignments,
@@ -77,6 +83,7 @@ def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
         ),
         _sheet(
             results,
+            profile,
             "sensitivities",
             "Other costs, delays and capitals",
             _sensitivities,
@@ -86,6 +93,7 @@ def certainty_sheets(results: Mapping[str, PairResults]) -> list[Sheet]:
         ),
         _sheet(
             results,
+            profile,
             "walk-forward",
             "Walk-forward",
             _walk_forward,
@@ -105,6 +113,7 @@ def policy_reads_future(result: PairResults) -> bool:
 
 def _sheet(
     results: Mapping[str, PairResults],
+    profile: str,
     anchor: str,
     title: str,
     lines: Callable[[PairResults], Iterable[Line]],
@@ -120,6 +129,7 @@ def _sheet(
     return Sheet(
         anchor=anchor,
         title=title,
+        facts=heading({pair: results[pair] for _, pair, _ in blocks}, profile),
         remarks=(remark,),
         label=label,
         heads=heads,
@@ -183,7 +193,7 @@ def _alignments(result: PairResults) -> Iterable[Line]:
     for row in frame.iter_rows(named=True) if frame is not None else ():
         name = row["row"]
         label = _QUANTILES.get(name, percent(float(name.removeprefix("q")), decimals=0) if name[0] == "q" else name)
-        trades = value_cell(row["trades"])
+        trades = Cell(count(round(row["trades"])))
         yield Line(label, (*metric_cells(row, _SIX), trades), lead=name == EQUAL_WEIGHT)
 
 

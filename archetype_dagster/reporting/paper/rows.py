@@ -88,7 +88,9 @@ def method_rows(results: Mapping[str, PairResults], printed: PaperResults) -> li
     for pair in pair_order(results, printed):
         comparison = results[pair].comparison if pair in results else None
         found = []
-        for name, label in METHODS.items():
+        # What the paper lacks stands below what it prints.
+        for name in sorted(METHODS, key=lambda name: name not in printed.table_1):
+            label = METHODS[name]
             method = comparison.methods.get(name) if comparison else None
             beside = printed.table_1.get(name, {}).get(pair)
             if comparison and method:

@@ -45,7 +45,6 @@ class Block:
 
     lines: tuple[Line, ...]
     title: str = ""
-    note: str = ""
     hindsight: bool = False
 
 
@@ -108,19 +107,20 @@ def metric_heads(names: Iterable[str]) -> tuple[str, ...]:
 
 def markdown(sheet: Sheet) -> str:
     """The sheet as GitHub-flavoured Markdown; pictures are named, not shown."""
-    parts = [f"## {sheet.title}", *(f"- {_escaped(fact)}" for fact in sheet.facts)]
-    text = "\n".join([parts[0], "", *parts[1:], *([""] if sheet.facts else [])])
-    text += "".join(f"{_escaped(remark)}\n\n" for remark in sheet.remarks)
-    if sheet.pictures:
-        text += "".join(f"{_escaped(caption)}: drawn on the page.\n\n" for caption, _ in sheet.pictures)
+    parts = [
+        f"## {sheet.title}",
+        "\n".join(f"- {_escaped(fact)}" for fact in sheet.facts),
+        *map(_escaped, sheet.remarks),
+    ]
+    parts += [f"{_escaped(caption)}: drawn on the page." for caption, _ in sheet.pictures]
+    text = "".join(f"{part}\n\n" for part in parts if part)
     if not sheet.blocks:
         return text
     above = [name for name, span in sheet.groups for _ in range(span)] or [""] * len(sheet.heads)
     heads = [f"{group.lower()} {head}".strip() for group, head in zip(above, sheet.heads, strict=True)]
     lines = [_row([sheet.label, *heads]), _row(["--", *["--:"] * len(heads)])]
     for block in sheet.blocks:
-        title = HINDSIGHT if block.hindsight else f"{block.title} {block.note}".strip()
-        if title:
+        for title in filter(None, (HINDSIGHT if block.hindsight else "", block.title)):
             lines.append(_row([f"**{_escaped(title)}**", *[""] * len(heads)]))
         lines += [_row([_label(line), *_spread(line.cells)]) for line in block.lines]
     return text + "\n".join(lines) + "\n"

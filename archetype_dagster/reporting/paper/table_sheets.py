@@ -124,11 +124,11 @@ def _method_line(row: ResultRow) -> Line:
     return Line(
         label=_label(row),
         cells=(
-            *((Cell(NOT_RUN, "none", 7),) if ours is None else (_place(row.rank), *metric_cells(ours.as_dict(), _SIX))),
+            *((Cell(NOT_RUN, "none", 7),) if ours is None else (_place(row), *metric_cells(ours.as_dict(), _SIX))),
             *(
                 (Cell(_NOT_IN_PAPER, "printed none", 7),)
                 if printed is None
-                else (_place(row.printed_rank, "printed"), *metric_cells(printed.as_dict(), _SIX, printed=True))
+                else (Cell(count(row.printed_rank), "printed"), *metric_cells(printed.as_dict(), _SIX, printed=True))
             ),
         ),
         lead=row.name in _LEAD,
@@ -164,8 +164,10 @@ def _tags(row: ResultRow) -> tuple[str, ...]:
     return (*(("hindsight",) if row.hindsight else ()), *((loss,) if ruined else ()))
 
 
-def _place(rank: int | None, tone: str = "") -> Cell:
-    return Cell(count(rank), tone if rank else f"{tone} none".strip())
+def _place(row: ResultRow) -> Cell:
+    if row.printed is None:
+        return Cell("")
+    return Cell(count(row.rank), "" if row.rank else "none")
 
 
 def _best(rows: Sequence[ResultRow], metric: str) -> str:
@@ -175,7 +177,8 @@ def _best(rows: Sequence[ResultRow], metric: str) -> str:
     for pair in dict.fromkeys(row.pair for row in rows):
         here = [row for row in rows if row.pair == pair]
         run = {row.label: getattr(row.ours, metric) for row in here if row.ours and not row.hindsight}
-        ours.append(f"{pair} {_leaders(run) or NOT_RUN}")
+        otherwise = "reads the future" if any(row.ours for row in here) else NOT_RUN
+        ours.append(f"{pair} {_leaders(run) or otherwise}")
         shown = {row.label: row.printed.as_dict()[metric] for row in here if row.printed}
         if shown:
             printed.append(f"{pair} {_leaders(shown)}")

@@ -16,7 +16,7 @@ from archetype_dagster.reporting.paper.figure_sheets import behaviour_sheet, var
 from archetype_dagster.reporting.paper.inputs import PairResults
 from archetype_dagster.reporting.paper.printed import PaperResults, paper_results
 from archetype_dagster.reporting.paper.rows import STUDIES_OF, ResultRow, method_rows, pair_order, variant_rows
-from archetype_dagster.reporting.paper.sheets import HINDSIGHT, Sheet, markdown
+from archetype_dagster.reporting.paper.sheets import HINDSIGHT, NOT_RUN, Sheet, markdown
 from archetype_dagster.reporting.paper.table_sheets import methods_sheet, variants_sheet
 from archetype_dagster.reporting.paper.verdict import standing_over_pairs, verdict
 from archetype_dagster.reporting.rendering import render
@@ -73,7 +73,7 @@ class PaperTables:
             *(variants_sheet(table, self.rows[table], *shown) for table in STUDIES_OF),
             behaviour_sheet(*shown),
             variants_over_time_sheet(*shown),
-            *certainty_sheets(self.results),
+            *certainty_sheets(*shown),
         ]
 
     def as_dict(self) -> JsonDict:
@@ -142,7 +142,10 @@ def paper_tables(
         printed=printed,
         results=ordered,
         rows={"table_1": methods, **{name: tuple(variant_rows(name, ordered, printed)) for name in STUDIES_OF}},
-        verdicts={pair: tuple(verdict(pair, methods, result)) for pair, result in ordered.items()},
+        verdicts={
+            pair: tuple(verdict(pair, methods, ordered[pair])) if pair in ordered else (f"{NOT_RUN.capitalize()}.",)
+            for pair in pair_order(ordered, printed)
+        },
     )
 
 
@@ -188,7 +191,7 @@ def _markdown(tables: PaperTables, sheets: list[Sheet], provenance: Mapping[str,
         "",
         tables.summary,
         "",
-        *(f"> {warning}\n>" for warning in tables.warnings),
+        "\n>\n".join(f"> {warning}" for warning in tables.warnings),
         "",
         *(f"- **{pair}**: {' '.join(sentences)}" for pair, sentences in tables.verdicts.items()),
         *(f"- {name}: {value}" for name, value in provenance.items()),
