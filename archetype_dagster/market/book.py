@@ -13,6 +13,7 @@ replayed earns exactly its planned value. The rules where a book falls short:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, get_args
 
@@ -147,28 +148,53 @@ def trade_cost_parts(
         raise ValueError(
             f"depth_policy must be one of {get_args(DepthPolicy)}, got depth_policy={depth_policy!r}{hint}"
         )
+    mark, losses = order_slippage(
+        bars, (max_position, 2 * max_position), depth_policy=depth_policy, impact_curve=impact_curve
+    )
+    slippage, commission = np.zeros((bars.height, 3, 3)), np.zeros((bars.height, 3, 3))
+    for side, (start, middle, end) in enumerate(((SHORT, FLAT, LONG), (LONG, FLAT, SHORT))):
+        for size, changes in enumerate((((start, middle), (middle, end)), ((start, end),))):
+            for before, after in changes:
+                slippage[:, before, after] = losses[side, size]
+                commission[:, before, after] = commission_rate * ((size + 1) * max_position) * mark
+    return CostParts(slippage, commission)
+
+
+def order_slippage(
+    bars: pl.DataFrame,
+    quantities: Sequence[float],
+    *,
+    depth_policy: DepthPolicy = "extrapolate",
+    impact_curve: ImpactCurve | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Marks, and what market orders of any size lose against them: the walk behind every cost table.
+
+    Args:
+        bars: T bars with a book.
+        quantities: Q sizes in base units, not negative.
+        depth_policy: as in `trade_cost_parts`.
+        impact_curve: as in `trade_cost_parts`.
+
+    Returns:
+        mark float64 (T,) and losses float64 (2, Q, T) of buying and of selling each size, both in quote
+        units, never negative.
+
+    Raises:
+        MarketDataError: as `trade_cost_parts`; under `reject` the first row that cannot fill a size.
+    """
     curve = ImpactCurve.default() if impact_curve is None else impact_curve
     books = order_books(bars)
     mark = _mark(bars, books)
-    slippage, commission = np.zeros((bars.height, 3, 3)), np.zeros((bars.height, 3, 3))
-    for side, sign, (start, middle, end) in (
-        (books.ask, 1.0, (SHORT, FLAT, LONG)),
-        (books.bid, -1.0, (LONG, FLAT, SHORT)),
-    ):
+    losses = np.empty((2, len(quantities), bars.height))
+    for side, sign, name, found in ((books.ask, 1.0, "asks", losses[0]), (books.bid, -1.0, "bids", losses[1])):
         distance = np.maximum(sign * (np.where(side.empty, mark, side.prices.T) - mark), 0.0).T
-        for quantity, changes in (
-            (max_position, ((start, middle), (middle, end))),
-            (2 * max_position, ((start, end),)),
-        ):
+        for quantity, loss in zip(quantities, found, strict=True):
             fill = walk_book(distance, side.sizes, quantity)
             if depth_policy == "reject":
-                _refuse_shortfall(fill, quantity, "asks" if sign > 0 else "bids")
-            loss = fill.cash + _beyond_the_book(fill, distance.max(axis=1), mark, depth_policy, curve)
-            loss = np.where(side.empty, quantity * mark * (UNTRADABLE_BPS * BPS), loss)
-            for before, after in changes:
-                slippage[:, before, after] = loss
-                commission[:, before, after] = commission_rate * quantity * mark
-    return CostParts(slippage, commission)
+                _refuse_shortfall(fill, quantity, name)
+            loss[:] = fill.cash + beyond_the_book(fill, distance.max(axis=1), mark, depth_policy, curve)
+            loss[side.empty] = quantity * mark[side.empty] * (UNTRADABLE_BPS * BPS)
+    return mark, losses
 
 
 def execution_cost_parts(bars: pl.DataFrame, execution: ExecutionSettings, pair: PairSettings) -> CostParts:
@@ -188,9 +214,18 @@ def _mark(bars: pl.DataFrame, books: OrderBooks) -> FloatArray:
     return mark_of_books(books, number_column(bars, "close", positive=True) if one_sided else np.zeros(bars.height))
 
 
-def _beyond_the_book(
+def beyond_the_book(
     fill: Fill, worst_distance: FloatArray, mark: FloatArray, policy: DepthPolicy, curve: ImpactCurve
 ) -> FloatArray:
+    """Loss against the mark of what a walk left unfilled, float64 (T,), quote units.
+
+    Args:
+        fill: of the walk, arrays (T,).
+        worst_distance: float64 (T,), distance of the worst visible level from the mark, quote units.
+        mark: float64 (T,), quote units.
+        policy: `extrapolate` or `last_level`; `reject` leaves nothing unfilled.
+        curve: of `extrapolate`.
+    """
     loss = fill.unfilled * worst_distance
     rows = np.flatnonzero(fill.unfilled) if policy == "extrapolate" else np.empty(0, dtype=np.int64)
     if rows.size:
