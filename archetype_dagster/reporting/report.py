@@ -13,7 +13,8 @@ import polars as pl
 from archetype_dagster.artifacts import write_bytes_atomically, write_json
 from archetype_dagster.backtest.evaluation import Evaluation
 from archetype_dagster.reporting.content import VariantRow, archetype_rows, monthly_returns, variant_rows
-from archetype_dagster.reporting.pictures import evaluation_pictures
+from archetype_dagster.reporting.pictures import behaviour_examples, evaluation_pictures
+from archetype_dagster.reporting.plots import ArchetypeExample
 from archetype_dagster.reporting.rendering import money_decimals, percent, ratio, render
 from archetype_dagster.reporting.run_facts import book_name, run_facts, run_span, source_name
 from archetype_dagster.settings import Settings
@@ -21,7 +22,11 @@ from archetype_dagster.types import JsonDict
 
 METRICS_FILE: Final = "metrics.json"
 LEDGER_FILE: Final = "ledger.parquet"
+EXAMPLES_FILE: Final = "archetype_examples.parquet"
 REPORT_FILE: Final = "report.html"
+
+# Two examples each of two archetypes, as in the paper's figure.
+_FIGURE_2: Final = (2, 2)
 
 
 def write_report(
@@ -30,7 +35,8 @@ def write_report(
     """Write the report into an existing folder; the same evaluation gives the same bytes.
 
     Files: metrics.json and metrics.csv (every variant), net_values.parquet (every variant, bar by bar),
-    ledger.parquet and ledger.csv (the full policy, bar by bar), report.html.
+    ledger.parquet and ledger.csv (the full policy, bar by bar), archetype_examples.parquet (the horizons of
+    Figure 2), report.html.
 
     Args:
         evaluation: the test split, traded by every variant.
@@ -53,6 +59,7 @@ def write_report(
     write_table(directory / "ledger.csv", ledger)
     write_table(directory / LEDGER_FILE, ledger)
     write_table(directory / "net_values.parquet", net_values(rows))
+    write_table(directory / EXAMPLES_FILE, example_rows(behaviour_examples(evaluation, *_FIGURE_2)))
     page = render("report.html", _page(evaluation, rows, settings, provenance or {}))
     write_bytes_atomically(directory / REPORT_FILE, page.encode())
     return summary
@@ -80,6 +87,24 @@ def summarise(evaluation: Evaluation, rows: Sequence[VariantRow], settings: Sett
         "settings_hash": settings.content_hash,
         "variants": {row.name: row.as_dict() for row in rows},
     }
+
+
+def example_rows(examples: Sequence[ArchetypeExample]) -> pl.DataFrame:
+    """Example horizons as rows: `example`, `code`, `title`, `initial_action`, and `mark` and `action` bar by bar."""
+    schema = {
+        "example": pl.Int64(),
+        "code": pl.Int64(),
+        "title": pl.String(),
+        "initial_action": pl.Int8(),
+        "mark": pl.Float64(),
+        "action": pl.Int8(),
+    }
+    rows = [
+        (number, example.code, example.title, example.initial_action, mark, action)
+        for number, example in enumerate(examples)
+        for mark, action in zip(example.mark.tolist(), example.actions.tolist(), strict=True)
+    ]
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def net_values(rows: Sequence[VariantRow]) -> pl.DataFrame:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from archetype_dagster.artifacts import read_json, read_table
 from archetype_dagster.backtest.ledger import Ledger
-from archetype_dagster.reporting.report import LEDGER_FILE, METRICS_FILE
+from archetype_dagster.reporting.plots import ArchetypeExample
+from archetype_dagster.reporting.report import EXAMPLES_FILE, LEDGER_FILE, METRICS_FILE
 from archetype_dagster.types import JsonDict
 
 
@@ -18,6 +19,25 @@ def read_metrics(directory: Path) -> JsonDict:
     """
     metrics: JsonDict = read_json(directory / METRICS_FILE)
     return metrics
+
+
+def read_examples(directory: Path) -> list[ArchetypeExample]:
+    """The example horizons of the report, in its order.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+    """
+    frame = read_table(directory / EXAMPLES_FILE)
+    return [
+        ArchetypeExample(
+            code=part["code"][0],
+            title=part["title"][0],
+            mark=part["mark"].to_numpy(),
+            actions=part["action"].to_numpy(),
+            initial_action=part["initial_action"][0],
+        )
+        for part in frame.partition_by("example", maintain_order=True)
+    ]
 
 
 def read_ledger(directory: Path, *, commission_rate: float) -> Ledger:

@@ -12,29 +12,10 @@ from archetype_dagster.reporting.plots import ArchetypeExample
 from archetype_dagster.studies.comparison import MethodComparison
 from archetype_dagster.studies.seeds import SeedStudy
 from archetype_dagster.studies.tables import STUDIES, StudyTable
+from archetype_dagster.studies.windows import WalkForward
 from archetype_dagster.types import JsonDict
 
 _SAME = 1e-9
-
-
-@dataclass(frozen=True)
-class WalkForward:
-    """The policy trained again before each window of the test span.
-
-    Attributes:
-        performance: metrics of the stitched account over the whole span.
-        windows: metrics of each window alone, by the day and hour it begins.
-    """
-
-    performance: Performance
-    windows: Mapping[str, Performance] = field(default_factory=dict)
-
-    def as_dict(self) -> JsonDict:
-        """The numbers by name, ready for JSON."""
-        return {
-            **self.performance.as_dict(),
-            "windows": {name: window.as_dict() for name, window in self.windows.items()},
-        }
 
 
 @dataclass(frozen=True)
@@ -101,13 +82,8 @@ class PairResults:
     def by_seed(self, method: str) -> dict[int, Performance]:
         """Test metrics of one method by seed, lowest first; empty where it was not run."""
         rows = self.seeds.rows if self.seeds else []
-        runs = {int(row["seed"]): performance_of(row) for row in rows if row["method"] == method}
+        runs = {int(row["seed"]): Performance.from_dict(row) for row in rows if row["method"] == method}
         own = self.comparison.methods.get(method)
         if own:
             runs[self.seed] = own.performance
         return dict(sorted(runs.items()))
-
-
-def performance_of(facts: JsonDict) -> Performance:
-    """The metrics among the facts of a run."""
-    return Performance(**{name: facts[name] for name in Performance.__dataclass_fields__})

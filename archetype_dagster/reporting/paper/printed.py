@@ -14,6 +14,9 @@ from archetype_dagster.studies.comparison import METHODS, POLICY
 PAPER_FILE: Final = "paper_results.yaml"
 TABLES: Final = ("table_1", "table_2", "table_3", "table_4")
 
+# Digits of the printed figures may have been rounded or cut off.
+_LAST_DIGIT: Final = 0.01
+
 
 class _Facts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -66,6 +69,15 @@ class PaperResults(_Facts):
         printed: PrintedTable = getattr(self, name)
         return printed
 
+    def broken_identities(self) -> list[tuple[str, str]]:
+        """Methods and pairs of Table 1 whose ACR is not ASR AVOL / MDD, by more than their last digit explains."""
+        return [
+            (name, pair)
+            for name, row in self.table_1.items()
+            for pair, metrics in row.items()
+            if not _calmar_holds(metrics)
+        ]
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
         unknown = sorted(self.table_1.keys() - METHODS.keys())
@@ -83,6 +95,14 @@ class PaperResults(_Facts):
                 if None in metrics.as_dict().values():
                     raise ValueError(f"table_1, {name}, {pair}: needs all six metrics, got {metrics}")
         return self
+
+
+def _calmar_holds(metrics: PrintedMetrics) -> bool:
+    if metrics.asr is None or metrics.acr is None or metrics.avol is None or metrics.mdd is None:
+        return True
+    expected = metrics.asr * metrics.avol / metrics.mdd
+    largest = (abs(metrics.asr) + _LAST_DIGIT) * (metrics.avol + _LAST_DIGIT) / (metrics.mdd - _LAST_DIGIT)
+    return abs(metrics.acr - expected) <= largest - abs(expected) + _LAST_DIGIT
 
 
 def paper_results() -> PaperResults:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from archetype_dagster.backtest.performance import Performance, mean_performance
-from archetype_dagster.reporting.paper.inputs import PairResults, performance_of
+from archetype_dagster.reporting.paper.inputs import PairResults
 from archetype_dagster.reporting.paper.printed import PaperResults, PrintedMetrics, PrintedTable
 from archetype_dagster.studies.comparison import METHODS
 from archetype_dagster.types import JsonDict
@@ -136,7 +136,7 @@ def _variant(pair: str, name: str, runs: Sequence[JsonDict], beside: PrintedTabl
         pair=pair,
         name=name,
         label=VARIANT_LABELS.get(name, f"{kind} = {value}" if value else name),
-        runs={int(run["seed"]): performance_of(run) for run in by_seed},
+        runs={int(run["seed"]): Performance.from_dict(run) for run in by_seed},
         printed=beside.get(name, {}).get(pair),
         hindsight=any(run["hindsight"] for run in runs),
         settings=tuple(dict.fromkeys(run["settings_hash"] for run in by_seed)),

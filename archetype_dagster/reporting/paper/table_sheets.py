@@ -7,6 +7,7 @@ from typing import Final
 
 from archetype_dagster.reporting.content import METRIC_COLUMNS
 from archetype_dagster.reporting.paper.inputs import PairResults
+from archetype_dagster.reporting.paper.printed import PaperResults
 from archetype_dagster.reporting.paper.rows import STUDIES_OF, ResultRow
 from archetype_dagster.reporting.paper.sheets import (
     NOT_RUN,
@@ -19,7 +20,7 @@ from archetype_dagster.reporting.paper.sheets import (
 )
 from archetype_dagster.reporting.rendering import count
 from archetype_dagster.reporting.run_facts import book_name, source_name, test_span
-from archetype_dagster.studies.comparison import POLICY
+from archetype_dagster.studies.comparison import METHODS, POLICY
 
 _SIX: Final = tuple(name for _, name, _ in METRIC_COLUMNS)
 _THREE: Final = ("total_return", "sharpe", "max_drawdown")
@@ -67,8 +68,11 @@ def heading(
     return tuple(f"{', '.join(pairs)}: {text}" for text, pairs in pairs_of.items())
 
 
-def methods_sheet(rows: Sequence[ResultRow], results: Mapping[str, PairResults], profile: str) -> Sheet:
+def methods_sheet(
+    rows: Sequence[ResultRow], results: Mapping[str, PairResults], profile: str, printed: PaperResults
+) -> Sheet:
     """Table 1."""
+    broken = [f"{METHODS[name]} on {pair}" for name, pair in printed.broken_identities()]
     return Sheet(
         anchor="table-1",
         title=_TITLES["table_1"],
@@ -76,6 +80,7 @@ def methods_sheet(rows: Sequence[ResultRow], results: Mapping[str, PairResults],
         remarks=(
             "Place is by Sharpe ratio among the paper's methods on the pair, ours and in print; ruined accounts and "
             "undefined ratios have none. Every method of ours trades the same bars at the same costs.",
+            *([f"In print ACR is not ASR AVOL / MDD for {', '.join(broken)}."] if broken else []),
         ),
         label="Method",
         groups=(("Ours", 7), ("Printed", 7)),

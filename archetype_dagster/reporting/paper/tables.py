@@ -69,7 +69,7 @@ class PaperTables:
         """Tables and figures, then how certain they are; pictures are drawn here."""
         shown = (self.results, self.profile)
         return [
-            methods_sheet(self.rows["table_1"], *shown),
+            methods_sheet(self.rows["table_1"], *shown, self.printed),
             *(variants_sheet(table, self.rows[table], *shown) for table in STUDIES_OF),
             behaviour_sheet(*shown),
             variants_over_time_sheet(*shown),
@@ -181,7 +181,7 @@ def _pair_facts(result: PairResults) -> JsonDict:
         "seeds": None if result.seeds is None else {"rows": result.seeds.rows, "summary": result.seeds.summary},
         "alignments": None if result.alignments is None else result.alignments.to_dicts(),
         "sensitivities": None if result.sensitivities is None else result.sensitivities.to_dicts(),
-        "walk_forward": None if walk_forward is None else walk_forward.as_dict(),
+        "walk_forward": None if walk_forward is None else walk_forward.facts,
     }
 
 
