@@ -15,7 +15,6 @@ from archetype_dagster.backtest.engine.instruments import Instrument
 from archetype_dagster.envs.checks import LARGEST, checked_targets
 from archetype_dagster.envs.legs import Leg
 from archetype_dagster.envs.portfolio import Portfolio
-from archetype_dagster.envs.rendering import episode_picture
 from archetype_dagster.envs.sources import MarketData, several_legs, single_leg
 from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.settings import EnvironmentSettings, ExecutionSettings
@@ -102,6 +101,8 @@ class PortfolioEnv(gym.Env[StateArray, Any]):
         """Net value and positions of the episode so far, RGB uint8 (400, 640, 3); None without a render mode."""
         if self.render_mode is None:
             return None
+        from archetype_dagster.envs.rendering import episode_picture  # here, because it loads matplotlib
+
         rows = [row for row, _, _ in self._path]
         return episode_picture(
             self.portfolio.timestamps[rows],

@@ -1,4 +1,4 @@
-"""Many copies of one market, stepped by a few array operations: the core that environments wrap."""
+"""Many copies of one market, stepped by two compiled loops: the core that environments wrap."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from archetype_dagster.envs.batched_kernel import gather_states, trade_rows
 from archetype_dagster.envs.rewards import reward_table
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.dataset import MarketDataset
@@ -28,6 +29,22 @@ class Step(NamedTuple):
     rewards: FloatArray
     truncated: BoolArray
     final_observations: StateArray
+
+
+class Advance(NamedTuple):
+    """What a step without observations answers.
+
+    Attributes:
+        rewards: float64 (N,), percent of the notional m p_t.
+        truncated: bool (N,), copies whose episode ended with this step.
+        final_rows: int64 (n,), rows on which those n copies stood before they were reset, in their order.
+        final_held: int64 (n,), the actions they held there.
+    """
+
+    rewards: FloatArray
+    truncated: BoolArray
+    final_rows: IndexArray
+    final_held: IndexArray
 
 
 class BatchedTradingEnv:
@@ -70,10 +87,7 @@ class BatchedTradingEnv:
         # First row at or after each row on which no trade is possible any more: where an episode must end.
         stops = np.flatnonzero(~table.usable)
         self._stop = stops[np.searchsorted(stops, np.arange(len(dataset)))]
-        # One-hot columns left zero, so that an observation is one gather and one scatter.
-        self._padded = np.zeros((len(dataset), dataset.num_features + 3), dtype=np.float32)
-        self._padded[:, :-3] = dataset.states
-        self._held_column = np.arange(num_envs) * (dataset.num_features + 3) + dataset.num_features
+        self._states = np.ascontiguousarray(dataset.states)
         self._row = np.zeros(num_envs, dtype=np.int64)
         self._held = np.full(num_envs, FLAT, dtype=np.int64)
         self._end = np.zeros(num_envs, dtype=np.int64)
@@ -81,7 +95,7 @@ class BatchedTradingEnv:
     @property
     def observation_size(self) -> int:
         """F + 3."""
-        return int(self._padded.shape[1])
+        return self.dataset.num_features + 3
 
     @property
     def rows(self) -> IndexArray:
@@ -102,8 +116,12 @@ class BatchedTradingEnv:
         """The current observations, float32 (N, F + 3), written into `out` where given, which must be C-contiguous."""
         if out is not None and not out.flags.c_contiguous:
             raise ValueError("out must be C-contiguous, got a strided array")
-        seen = np.take(self._padded, self._row, axis=0, out=out, mode="clip")
-        seen.reshape(-1)[self._held_column + self._held] = 1.0
+        seen = np.empty((self.num_envs, self.observation_size), dtype=np.float32) if out is None else out
+        if seen.shape != (self.num_envs, self.observation_size) or seen.dtype != np.float32:
+            raise ValueError(
+                f"out must be float32 ({self.num_envs}, {self.observation_size}), got {seen.dtype} {seen.shape}"
+            )
+        gather_states(self._states, self._row, self._held, seen)
         return seen
 
     def step(self, actions: ArrayLike, *, out: StateArray | None = None) -> Step:
@@ -116,24 +134,28 @@ class BatchedTradingEnv:
         Raises:
             ValueError: actions of another shape, or an action outside 0..2.
         """
+        moved = self.advance(actions)
+        final = np.empty((len(moved.final_rows), self.observation_size), dtype=np.float32)
+        gather_states(self._states, moved.final_rows, moved.final_held, final)
+        return Step(self.observe(out), moved.rewards, moved.truncated, final)
+
+    def advance(self, actions: ArrayLike) -> Advance:
+        """As `step`, without gathering any observation: for learners that look states up by `rows` themselves.
+
+        Raises:
+            ValueError: as `step`.
+        """
         taken = np.asarray(actions, dtype=np.int64)
         if taken.shape != self._row.shape:
             raise ValueError(f"actions must be one per copy ({self.num_envs},), got shape {taken.shape}")
-        # A negative one becomes huge as an unsigned number: one pass checks both bounds.
-        if taken.view(np.uint64).max() > 2:
+        rewards, truncated = np.empty(self.num_envs), np.empty(self.num_envs, dtype=np.bool_)
+        if not trade_rows(taken, self._row, self._held, self._end, self._rewards, rewards, truncated):
             raise ValueError(f"actions must be 0, 1 or 2, got {sorted(set(taken[(taken < 0) | (taken > 2)].tolist()))}")
-        rewards = self._rewards.take(9 * self._row + 3 * self._held + taken)
-        self._row += 1
-        self._held[:] = taken
-        truncated = self._row >= self._end
-        observations = self.observe(out)
         ended = np.flatnonzero(truncated)
-        final = observations[ended]
+        rows, held = self._row[ended], self._held[ended]
         if ended.size:
             self._restart(ended)
-            observations[ended] = self._padded[self._row[ended]]
-            observations[ended, FLAT - 3] = 1.0
-        return Step(observations, rewards, truncated, final)
+        return Advance(rewards, truncated, rows, held)
 
     def state(self) -> dict[str, IndexArray]:
         """Where every copy stands, as int64 (N,) arrays; the generator is the caller's to keep."""

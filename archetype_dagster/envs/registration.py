@@ -1,4 +1,7 @@
-"""The environments' names in Gymnasium's registry: importing `archetype_dagster.envs` enters them."""
+"""The environments' names in Gymnasium's registry: importing `archetype_dagster.envs` enters them.
+
+`archetype/BatchedTradingEnv-v0` has a vector form only.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,6 @@ ENVIRONMENT_IDS: Final = tuple(f"archetype/{name}-v0" for name in _ENVS)
 
 for _name, _place in _ENVS.items():
     gym.register(f"archetype/{_name}-v0", entry_point=_place, vector_entry_point=_VECTOR_ENVS.get(_name))
+gym.register(
+    "archetype/BatchedTradingEnv-v0", vector_entry_point="archetype_dagster.envs.vector:BatchedTradingVectorEnv"
+)

@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from archetype_dagster.backtest.engine.instruments import Instrument
 from archetype_dagster.envs.backtest_env import portfolio_spaces
-from archetype_dagster.envs.checks import checked_targets
+from archetype_dagster.envs.batched import BatchedTradingEnv
+from archetype_dagster.envs.checks import LARGEST, checked_targets
+from archetype_dagster.envs.embedded import embedded_dataset
 from archetype_dagster.envs.legs import Leg
 from archetype_dagster.envs.portfolio import Portfolio
 from archetype_dagster.envs.sources import MarketData, several_legs, single_leg
+from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.settings import EnvironmentSettings, ExecutionSettings
 from archetype_dagster.types import BoolArray, FloatArray, StateArray
@@ -26,9 +30,9 @@ VectorStep = tuple[StateArray, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 class PortfolioVectorEnv(VectorEnv[StateArray, Any, Any]):
     """N accounts on the same legs; copies whose episode ended start a new one in the same step.
 
-    The observation an episode ended on is in `info["final_obs"]`, an object array (N,) with a row where
-    `info["_final_obs"]` is true. `info` also holds `row` int64 (N,), `net_value`, `loss` and `funding` float64
-    (N,) of the step, those of ended episodes included.
+    The observation an episode ended on is in `info["final_obs"]`, float32 (N, size), where `info["_final_obs"]` is
+    true; its other rows are zero; likewise `final_row` and `final_net_value`. `info` also holds `row` int64 (N,) and
+    `net_value` float64 (N,), where each copy stands now, and `loss` and `funding` float64 (N,) of the step.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
@@ -83,21 +87,18 @@ class PortfolioVectorEnv(VectorEnv[StateArray, Any, Any]):
         if discrete and self.portfolio.num_legs == 1 and taken.ndim == 1:
             taken = taken[:, np.newaxis]
         step = self.portfolio.step(checked_targets(taken, self._action_shape, discrete=discrete))
-        info: dict[str, Any] = {
-            "row": self.portfolio.row.copy(),
-            "net_value": self.portfolio.net_value,
-            "loss": step.losses,
-            "funding": step.funding,
-        }
+        info: dict[str, Any] = {"loss": step.losses, "funding": step.funding}
         ended = step.terminated | step.truncated
         observations = self.portfolio.observe()
         if ended.any():
             copies = np.flatnonzero(ended)
-            info["final_obs"] = np.full(self.num_envs, None, dtype=object)
-            info["final_obs"][copies] = list(observations[copies])
-            info["_final_obs"] = ended
+            info["final_obs"] = np.where(ended[:, np.newaxis], observations, 0)
+            info["final_row"] = np.where(ended, self.portfolio.row, 0)
+            info["final_net_value"] = np.where(ended, self.portfolio.net_value, 0.0)
+            info |= dict.fromkeys(("_final_obs", "_final_row", "_final_net_value"), ended)
             self.portfolio.begin(copies, self.portfolio.draw_starts(len(copies), self.np_random))
             observations[copies] = self.portfolio.observe(copies)
+        info |= {"row": self.portfolio.row.copy(), "net_value": self.portfolio.net_value}
         return observations, step.rewards, step.terminated, step.truncated, info
 
 
@@ -133,3 +134,60 @@ class MultiLegBacktestVectorEnv(PortfolioVectorEnv):
     ) -> None:
         settings, execution = settings or EnvironmentSettings(), execution or ExecutionSettings()
         super().__init__(num_envs, several_legs(legs, data, funding, settings, execution), settings, execution)
+
+
+class BatchedTradingVectorEnv(VectorEnv[StateArray, Any, Any]):
+    """`BatchedTradingEnv` behind Gymnasium's interface: three positions, rewards in percent of the notional.
+
+    Episodes only ever truncate. The observation one ended on is in `info["final_obs"]`, float32 (N, F + 3), where
+    `info["_final_obs"]` is true; its other rows are zero. `reset(seed=...)` reseeds the starts.
+
+    Args:
+        num_envs: N.
+        dataset: rows to trade; by default four weeks of the embedded market.
+        episode_bars: longest episode in steps.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
+
+    def __init__(self, num_envs: int = 1, dataset: MarketDataset | None = None, *, episode_bars: int = 288) -> None:
+        self.num_envs = num_envs
+        self.core = BatchedTradingEnv(
+            embedded_dataset() if dataset is None else dataset,
+            num_envs=num_envs,
+            episode_bars=episode_bars,
+            generator=self.np_random,
+        )
+        shape = (self.core.observation_size,)
+        self.single_observation_space = spaces.Box(-LARGEST, LARGEST, shape, np.float32)
+        self.single_action_space = spaces.Discrete(3)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[StateArray, dict[str, Any]]:
+        """Start a new episode in every copy.
+
+        Raises:
+            ValueError: options, of which there are none.
+        """
+        if options:
+            raise ValueError(f"there are no options, got {sorted(options)}")
+        super().reset(seed=seed)
+        self.core.generator = self.np_random
+        return self.core.reset(), {}
+
+    def step(self, actions: Any) -> VectorStep:
+        """Trade one bar in every copy: actions integers (N,), 0 short, 1 flat, 2 long.
+
+        Raises:
+            ValueError: actions of another shape, or an action outside 0..2.
+        """
+        step = self.core.step(actions)
+        info: dict[str, Any] = {}
+        if len(step.final_observations):
+            info["final_obs"] = np.zeros_like(step.observations)
+            info["final_obs"][step.truncated] = step.final_observations
+            info["_final_obs"] = step.truncated
+        return step.observations, step.rewards, np.zeros(self.num_envs, dtype=np.bool_), step.truncated, info
