@@ -94,7 +94,7 @@ def price_bars(bars: pl.DataFrame, pair: PairSettings, settings: ExecutionSettin
         mark=mark_prices(bars),
         slippage=slippage,
         commission=commission,
-        segment=_segments(bars),
+        segment=bar_segments(bars),
         max_position=pair.max_position,
         commission_rate=settings.commission_rate,
     )
@@ -103,6 +103,15 @@ def price_bars(bars: pl.DataFrame, pair: PairSettings, settings: ExecutionSettin
 def bar_ends(bars: pl.DataFrame) -> NDArray[np.datetime64]:
     """Bar ends as datetime64[us] (T,), UTC."""
     return bars["timestamp"].dt.replace_time_zone(None).to_numpy().astype("datetime64[us]")
+
+
+def bar_segments(bars: pl.DataFrame) -> NDArray[np.int32]:
+    """Segment of each bar, int32 (T,); `MarketDataError` where bars with gaps do not say."""
+    if "segment" in bars.columns:
+        return bars["segment"].to_numpy().astype(np.int32)
+    if bars["timestamp"].diff().drop_nulls().n_unique() > 1:
+        raise MarketDataError("bars with gaps need a segment column; see market.bars.assign_segments", field="segment")
+    return np.zeros(bars.height, dtype=np.int32)
 
 
 def replay_priced(
@@ -204,11 +213,3 @@ def _capital(initial_capital: float | None, settings: ExecutionSettings, priced:
     if not (np.isfinite(capital) and capital > 0):
         raise ValueError(f"initial_capital must be positive and finite, got initial_capital={capital}")
     return capital
-
-
-def _segments(bars: pl.DataFrame) -> NDArray[np.int32]:
-    if "segment" in bars.columns:
-        return bars["segment"].to_numpy().astype(np.int32)
-    if bars["timestamp"].diff().drop_nulls().n_unique() > 1:
-        raise MarketDataError("bars with gaps need a segment column; see market.bars.assign_segments", field="segment")
-    return np.zeros(bars.height, dtype=np.int32)

@@ -4,6 +4,13 @@ A profile is a YAML file in `configs/profiles/`; what it leaves out has the pape
 """
 
 from archetype_dagster.settings.baselines import BaselineSettings
+from archetype_dagster.settings.engine import (
+    EngineDepthPolicy,
+    EngineSettings,
+    ErrorPolicy,
+    MarginSettings,
+    RiskSettings,
+)
 from archetype_dagster.settings.environments import EnvironmentSettings
 from archetype_dagster.settings.evaluation import EvaluationSettings
 from archetype_dagster.settings.hierarchical import EarnHftSettings, MacroHftSettings
@@ -53,7 +60,10 @@ __all__ = [
     "DepthPolicy",
     "EarnHftSettings",
     "Embedding",
+    "EngineDepthPolicy",
+    "EngineSettings",
     "EnvironmentSettings",
+    "ErrorPolicy",
     "EvaluationSettings",
     "ExecutionSettings",
     "FeatureScale",
@@ -62,6 +72,7 @@ __all__ = [
     "HorizonBoundary",
     "IngestionSettings",
     "MacroHftSettings",
+    "MarginSettings",
     "MarketSettings",
     "MarketSource",
     "ModelledBookSettings",
@@ -71,6 +82,7 @@ __all__ = [
     "PlannerSettings",
     "PpoSettings",
     "RefinementSettings",
+    "RiskSettings",
     "Section",
     "SelectionSettings",
     "Settings",

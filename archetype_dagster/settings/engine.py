@@ -56,7 +56,9 @@ class RiskSettings(Section):
     max_orders_per_bar: PositiveInt = Field(
         1_000, description="Orders taken at one bar's end, those given in answer to fills included."
     )
-    close_on_stop: bool = Field(True, description="Close all positions when the drawdown or the kill switch stops a run.")
+    close_on_stop: bool = Field(
+        True, description="Close all positions when the drawdown or the kill switch stops a run."
+    )
 
 
 class EngineSettings(Section):
@@ -70,12 +72,12 @@ class EngineSettings(Section):
         None, description="Fee of resting orders, negative for a rebate; empty means the taker's."
     )
     fee_basis: Literal["mark", "fill"] = Field(
-        "mark", description="Price of the notional that fees are a fraction of: the mark, as in the cost table, or the fill's."
+        "mark",
+        description="Price of the notional that fees are a fraction of: the mark, as in the cost table, or the fill's.",
     )
     depth_policy: EngineDepthPolicy | None = Field(
         None, description="What a market order finds beyond the visible book; empty means execution.depth_policy."
     )
-    lot_size: PositiveFloat = Field(1e-9, description="Base units that the order book counts sizes in.")
     self_trade: SelfTrade = Field("cancel_resting", description="What happens when an order would meet one's own.")
     unequal_bars: Literal["refuse", "common"] = Field(
         "refuse", description="Legs whose bar ends differ are refused, or only the ends that all have are walked."

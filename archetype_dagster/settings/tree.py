@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.settings.baselines import BaselineSettings
+from archetype_dagster.settings.engine import EngineSettings
 from archetype_dagster.settings.evaluation import EvaluationSettings
 from archetype_dagster.settings.market import FetchSettings, MarketSettings, PairSettings, SplitSettings
 from archetype_dagster.settings.phases import CodebookSettings, PlannerSettings, RefinementSettings, SelectionSettings
@@ -43,6 +44,7 @@ class Settings(Section):
     codebook: CodebookSettings = Field(CodebookSettings(), description="Phase I.")
     selection: SelectionSettings = Field(SelectionSettings(), description="Phase II.")
     refinement: RefinementSettings = Field(RefinementSettings(), description="Phase III.")
+    engine: EngineSettings = Field(EngineSettings(), description="Event-driven backtests.")
     evaluation: EvaluationSettings = Field(EvaluationSettings(), description="Report.")
     baselines: BaselineSettings = Field(BaselineSettings(), description="The strategies to compare with.")
     statistics: StatisticsSettings = Field(StatisticsSettings(), description="Certainty of the results.")
