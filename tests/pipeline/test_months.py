@@ -12,18 +12,22 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import torch
 
 from archetype_dagster.artifacts import read_json, read_manifest
 from archetype_dagster.definitions import build_defs
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.jobs import MONTHS, Outcome, months_to_run, run_pipeline
+from archetype_dagster.pipeline.cache import StageCache
 from archetype_dagster.settings import load_settings
+from archetype_dagster.types import NoProgress
 from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
 from resources.tracking import TrackingResource
 
 REPOSITORY = str(Path(__file__).parents[2])
 FIVE = timedelta(minutes=5)
+FROM_FILES = {"market_bars", "raw_bars"}
 
 
 def write_candles(folder: Path, name: str, start: datetime, end: datetime) -> None:
@@ -71,6 +75,14 @@ def test_bars_of_months_are_those_of_one_step_to_the_byte(archive: Path, tmp_pat
     manifest = read_manifest(tmp_path / "apart" / "ETH" / "market_bars", kind="market_bars")
     months = ("2023-01", "2023-02")
     assert manifest.parents == {f"raw_bars/{m}": content(tmp_path / "apart", f"raw_bars/{m}") for m in months}
+
+    # A study finds what the graph has published, and makes the months itself where it has not.
+    store, settings = ArtifactStore(root=str(tmp_path / "apart")), load_settings("smoke", by_month(archive))
+    for published, expected in ((store.directory, {"market_bars", "raw_bars"}), (None, set())):
+        cache = StageCache(tmp_path / f"cache{len(expected)}", torch.device("cpu"), NoProgress(), published=published)
+        bars = cache.artifact("market_bars", settings.changed({"market.book_levels": 5}), "ETH")
+        assert bars.content_hash == content(tmp_path / "whole", "market_bars")
+        assert {kind for kind in FROM_FILES if not (cache.root / kind).exists()} == expected
 
 
 def test_a_new_file_makes_its_month_again_and_no_other(archive: Path, tmp_path: Path, run_tiny) -> None:
