@@ -14,7 +14,7 @@ from archetype_dagster.reporting.method_board import board_page, method_leaderbo
 from archetype_dagster.reporting.paper.inputs import PairResults
 from archetype_dagster.reporting.rendering import render
 from archetype_dagster.reporting.report import write_table
-from archetype_dagster.reporting.run_facts import book_name, source_name, test_span
+from archetype_dagster.reporting.run_facts import book_name, source_name, tested_span
 from archetype_dagster.types import JsonDict
 
 LEADERBOARD_FILE: Final = "leaderboard.html"
@@ -101,7 +101,7 @@ def _page(metrics: Mapping[str, JsonDict], frame: pl.DataFrame) -> dict[str, Any
             "quote": report["quote"],
             "source": source_name(report["source"]),
             "book": book_name(report["book_sources"]),
-            "span": test_span(report["first_bar"], report["last_bar"]),
+            "span": tested_span(report["first_bar"], report["last_bar"]),
             "bars": report["bars"],
             "settings_hash": report["settings_hash"],
             "seed": report["seed"],

@@ -28,7 +28,7 @@ def book_name(sources: Sequence[str]) -> str:
     return ", ".join(_BOOKS.get(source, source) for source in sources)
 
 
-def test_span(first_bar: str, last_bar: str) -> str:
+def tested_span(first_bar: str, last_bar: str) -> str:
     """First and last test bar as people read them, from the ISO text that reports and comparisons hold."""
     first, last = (bar[:16].replace("T", " ") for bar in (first_bar, last_bar))
     return f"{first} to {last} UTC"

@@ -19,7 +19,7 @@ from archetype_dagster.reporting.paper.sheets import (
     metric_heads,
 )
 from archetype_dagster.reporting.rendering import count
-from archetype_dagster.reporting.run_facts import book_name, source_name, test_span
+from archetype_dagster.reporting.run_facts import book_name, source_name, tested_span
 from archetype_dagster.studies.comparison import METHODS, POLICY
 
 _SIX: Final = tuple(name for _, name, _ in METRIC_COLUMNS)
@@ -58,7 +58,7 @@ def heading(
         parts = [
             f"data {source_name(facts['source'])}",
             f"order book {book_name(facts['book_sources'])}",
-            f"{test_span(facts['first_bar'], facts['last_bar'])}, {count(facts['bars'])} bars of "
+            f"{tested_span(facts['first_bar'], facts['last_bar'])}, {count(facts['bars'])} bars of "
             f"{facts['bar_minutes']} minutes",
             f"{'seed' if len(shown) == 1 else 'mean over seeds'} {', '.join(map(str, shown))}",
             f"profile {profile}",
