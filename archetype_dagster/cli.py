@@ -18,12 +18,17 @@ from rich.markup import escape
 
 from archetype_dagster import cli_options as options
 from archetype_dagster.calibrate_cli import app as calibrate_app
+from archetype_dagster.crosscheck_cli import audit, crosscheck
 from archetype_dagster.errors import ArchetypeError, SettingsError
 from archetype_dagster.fetch_cli import app as fetch_app
 from archetype_dagster.ingest_cli import IngestCommand, ingest
+from archetype_dagster.settings import PAIRS
 
 if TYPE_CHECKING:
     from resources.storage import ArtifactStore
+
+# Everything that the paper's tables and the judgement beside them are made from.
+TABLES = "+robustness or +walk_forward or +trade_audit or leaderboard or paper_tables"
 
 _console = Console()
 _errors = Console(stderr=True)
@@ -51,7 +56,10 @@ def run(
     seed: options.Seed = None,
     no_tracking: options.NoTracking = False,
 ) -> None:
-    """Materialise the graph for one pair; what nothing changed is reused."""
+    """Materialise the graph for one pair; what nothing changed is reused.
+
+    With --set market.by_month=true a vendor's files are read month by month first, and only the months that changed.
+    """
     overrides = options.overrides(source, path, seed, assignments)
     _materialise(pair, profile, overrides, select, result, tracking=not no_tracking)
 
@@ -103,14 +111,41 @@ _phase_command(
 
 
 @app.command()
-def report(pair: options.Pair, result: options.Result = Path("result")) -> None:
-    """Print the metrics of the last evaluation and the path of its HTML page."""
+def report(
+    pair: Annotated[
+        str | None, typer.Option("--pair", help="Traded pair; with --tables all pairs if left out.")
+    ] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Make the paper's tables: baselines, studies, odds. Takes long.")
+    ] = False,
+    profile: options.Profile = "smoke",
+    source: options.Source = None,
+    path: options.DataPath = None,
+    assignments: options.Assignments = None,
+    result: options.Result = Path("result"),
+    seed: options.Seed = None,
+    no_tracking: options.NoTracking = False,
+) -> None:
+    """Print the metrics of the last evaluation; with --tables make and print the paper's tables, ours beside them."""
     from resources.storage import ArtifactStore
 
-    _print_report(ArtifactStore(root=str(result)), pair)
+    store = ArtifactStore(root=str(result))
+    if not tables:
+        if pair is None:
+            raise SettingsError("report needs --pair, or --tables for the paper's tables")
+        _print_report(store, pair)
+        return
+    overrides = options.overrides(source, path, seed, assignments)
+    for each in PAIRS if pair is None else (pair,):
+        _console.rule(each)
+        _materialise(each, profile, overrides, TABLES, result, tracking=not no_tracking)
+    page = store.open("paper_tables", None)
+    _console.print(f"Tables: {page.path('tables.html')}", soft_wrap=True)
 
 
 app.command("ingest", cls=IngestCommand)(ingest)
+app.command("audit")(audit)
+app.command("crosscheck")(crosscheck)
 
 
 @app.command()

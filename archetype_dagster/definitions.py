@@ -16,6 +16,7 @@ from assets.market import feature_table, market_bars, raw_bars
 from assets.refinement import refinement_checkpoint
 from assets.selection import archetype_returns, selection_checkpoint
 from assets.studies import STUDY_ASSETS, seed_study, walk_forward, walk_forward_window
+from assets.tables import paper_tables
 from resources.compute import ComputeResource
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
@@ -42,6 +43,7 @@ ASSETS = (
     walk_forward_window,
     walk_forward,
     robustness,
+    paper_tables,
 )
 
 

@@ -1,9 +1,8 @@
 """Evaluation: the out-of-sample report of a pair, and the leaderboard over all pairs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 import polars as pl
@@ -15,12 +14,13 @@ from archetype_dagster.pipeline.computation import StageRun
 from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
-from assets.execution import StageResources, run_stage, stage_asset
-from assets.lineage import verify_current
+from assets.execution import current_pairs, run_stage, stage_asset
 from assets.metadata import Metadata, picture, table
+from assets.results import pair_results
 from resources.failure import clear_failure
 
 if TYPE_CHECKING:
+    from archetype_dagster.reporting.paper import PairResults
     from archetype_dagster.reporting.plots import Curve
 
 METRICS: Final = ("total_return", "sharpe", "calmar", "sortino", "annual_volatility", "max_drawdown")
@@ -113,45 +113,48 @@ def _accounts(artifact: Artifact, variants: JsonDict, initial_capital: float) ->
 @dataclass(frozen=True)
 class _Board:
     metrics: dict[str, JsonDict]
+    results: "dict[str, PairResults]"
 
     def save(self, directory: Path) -> None:
         from archetype_dagster.reporting import write_leaderboard
 
-        write_leaderboard(self.metrics, directory)
+        write_leaderboard(self.metrics, directory, self.results)
 
 
-@stage_asset(ins={"evaluation_report": dg.AssetIn(partition_mapping=dg.AllPartitionMapping())})
+@stage_asset(
+    ins={
+        name: dg.AssetIn(partition_mapping=dg.AllPartitionMapping())
+        for name in ("evaluation_report", "method_comparison", "seed_study")
+    }
+)
 def leaderboard(
-    context: dg.AssetExecutionContext, evaluation_report: dict[str, Artifact]
+    context: dg.AssetExecutionContext,
+    evaluation_report: dict[str, Artifact],
+    method_comparison: dict[str, Artifact],
+    seed_study: dict[str, Artifact],
 ) -> dg.MaterializeResult[Artifact]:
-    """Every pair whose evaluation is current, ranked by Sharpe ratio; what reads the future stands apart."""
+    """Every pair whose evaluation is current, and every method and seed there is, ranked; the future stands apart."""
     with clear_failure():
-        current = _current(context, evaluation_report)
+        current = current_pairs(context, "evaluation_report", evaluation_report)
+        if not current:
+            raise ArtifactError("no pair has a current evaluation; materialise evaluation_report first")
+        compared = current_pairs(context, "method_comparison", method_comparison)
+        seeded = current_pairs(context, "seed_study", seed_study)
 
     def compute(run: StageRun) -> _Board:
         from archetype_dagster.reporting import read_metrics
 
-        return _Board({pair: read_metrics(report.directory) for pair, report in current.items()})
+        made = {
+            pair: {part[pair].manifest.kind: part[pair] for part in (compared, seeded) if pair in part}
+            for pair in compared
+        }
+        return _Board(
+            {pair: read_metrics(report.directory) for pair, report in current.items()},
+            {pair: pair_results(artifacts) for pair, artifacts in made.items()},
+        )
 
-    return run_stage(context, list(current.values()), compute=compute, describe=_describe_board)
-
-
-def _current(context: dg.AssetExecutionContext, reports: Mapping[str, Artifact]) -> dict[str, Artifact]:
-    resources = cast(StageResources, context.resources)
-    settings = resources.settings.load()
-    current, stale = {}, []
-    for pair, report in sorted(reports.items()):
-        try:
-            verify_current("evaluation_report", pair, store=resources.store, settings=settings)
-        except ArtifactError as error:
-            stale.append(str(error))
-            context.log.info(f"not on the leaderboard: {error}")
-        else:
-            current[pair] = report
-    if not current:
-        reasons = "; ".join(stale) or "none was made yet"
-        raise ArtifactError(f"no pair has a current evaluation ({reasons}); materialise evaluation_report first")
-    return current
+    used = [artifact for part in (current, compared, seeded) for artifact in part.values()]
+    return run_stage(context, used, compute=compute, describe=_describe_board)
 
 
 def _describe_board(artifact: Artifact) -> Metadata:

@@ -164,6 +164,21 @@ def run_stage(
     )
 
 
+def current_pairs(context: dg.AssetExecutionContext, kind: str, made: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    """Those of a stage's artifacts, by pair, that the current settings would give; the log names the others."""
+    resources = cast(StageResources, context.resources)
+    settings = resources.settings.load()
+    current = {}
+    for pair, artifact in sorted(made.items()):
+        try:
+            verify_current(kind, pair, store=resources.store, settings=settings)
+        except ArtifactError as error:
+            context.log.warning(f"left out: {error}")
+        else:
+            current[pair] = artifact
+    return current
+
+
 def partition_of(context: dg.AssetExecutionContext) -> tuple[str | None, str | None]:
     """Pair, and month (`YYYY-MM`) or window, that a stage runs for; None for what it is not partitioned by."""
     stage = STAGES[context.asset_key.path[-1]]

@@ -1,5 +1,6 @@
 """Which settings a run uses: a profile or a file, and single values on top."""
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,6 +17,11 @@ class SettingsResource(dg.ConfigurableResource[Settings]):
     overrides: dict[str, Any] = Field(
         default={}, description="Values by dotted key on top of the profile, e.g. planner.horizon_bars: 36."
     )
+
+    @property
+    def name(self) -> str:
+        """What a report calls the choice: the profile, or the file's name."""
+        return Path(self.settings_file).stem if self.settings_file else self.profile
 
     def load(self) -> Settings:
         """The settings tree; `SettingsError` names what is unknown or out of range."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +38,11 @@ class Performance:
     calmar: float | None
     sortino: float | None
     ruined: bool = False
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The metrics among some facts by name; KeyError names one that is missing."""
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def as_dict(self) -> JsonDict:
         """The metrics by name, ready for JSON; undefined ratios are None."""

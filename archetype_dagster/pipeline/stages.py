@@ -65,6 +65,15 @@ _TRAINING = (
 )
 
 # Whatever trains the phases again reads all that trained them.
+PAPER_PARTS: Final = (
+    "robustness",
+    "embedding_study",
+    "refinement_study",
+    "horizon_study",
+    "code_count_study",
+    "seed_study",
+    "walk_forward",
+)
 _EXPERIMENT = (
     "market",
     "splits",
@@ -204,7 +213,7 @@ _TABLE = (
         seeded=True,
         tracked=True,
     ),
-    Stage("leaderboard", "evaluation", ("evaluation_report",), (), per_pair=False),
+    Stage("leaderboard", "evaluation", ("evaluation_report", "method_comparison", "seed_study"), (), per_pair=False),
     *(
         Stage(
             baseline_stage(name),
@@ -288,6 +297,13 @@ _TABLE = (
         (*_EXPERIMENT, "statistics", *(f"studies.{field}" for field in _SENSITIVITIES)),
         seeded=True,
         tracked=True,
+    ),
+    Stage(
+        "paper_tables",
+        "judging",
+        ("evaluation_report", "method_comparison", *PAPER_PARTS),
+        (),
+        per_pair=False,
     ),
     Stage(
         "trade_audit",

@@ -177,8 +177,7 @@ def _method(name: str, row: JsonDict, facts: JsonDict, directory: Path) -> Metho
         commission_rate=facts["commission_rate"],
         ruined=row["ruined"],
     )
-    metrics = Performance(**{field: row[field] for field in Performance.__dataclass_fields__})
-    return Method(name, ledger, metrics, row["hindsight"])
+    return Method(name, ledger, Performance.from_dict(row), row["hindsight"])
 
 
 def _ledger_file(name: str) -> str:

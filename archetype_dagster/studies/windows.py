@@ -10,6 +10,7 @@ import polars as pl
 
 from archetype_dagster.artifacts import read_json, read_table, write_json
 from archetype_dagster.backtest.ledger import Ledger
+from archetype_dagster.backtest.performance import Performance
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.pipeline.cache import StageCache
 from archetype_dagster.pipeline.inputs import bars_of
@@ -33,6 +34,16 @@ class WalkForward:
 
     facts: JsonDict
     ledger: pl.DataFrame
+
+    @property
+    def performance(self) -> Performance:
+        """Metrics of the stitched account over the whole span."""
+        return Performance.from_dict(self.facts["metrics"])
+
+    @property
+    def windows(self) -> dict[str, Performance]:
+        """Metrics of each window alone, by the day and hour it begins."""
+        return {window["window"]: Performance.from_dict(window) for window in self.facts["windows"]}
 
     def save(self, directory: Path) -> None:
         """Write walk_forward.json and ledger.parquet into an existing folder."""

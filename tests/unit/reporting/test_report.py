@@ -10,11 +10,19 @@ import polars as pl
 import pytest
 
 from archetype_dagster.backtest.evaluation import VARIANTS
-from archetype_dagster.reporting import write_report
+from archetype_dagster.reporting import read_examples, write_report
 from archetype_dagster.reporting.content import VariantRow, archetype_rows, monthly_returns, variant_rows
 from archetype_dagster.reporting.pictures import behaviour_examples
 
-FILES = ["ledger.csv", "ledger.parquet", "metrics.csv", "metrics.json", "net_values.parquet", "report.html"]
+FILES = [
+    "archetype_examples.parquet",
+    "ledger.csv",
+    "ledger.parquet",
+    "metrics.csv",
+    "metrics.json",
+    "net_values.parquet",
+    "report.html",
+]
 
 
 class Page(HTMLParser):
@@ -205,3 +213,13 @@ def test_rows_know_their_variant(evaluation):
     row = {row.name: row for row in variant_rows(evaluation)}["base_archetype"]
     assert isinstance(row, VariantRow)
     assert row.meaning.endswith("here archetype 3")
+
+
+def test_the_examples_of_figure_2_are_read_back(written, evaluation):
+    shown = behaviour_examples(evaluation, 2, 2)
+    found = read_examples(written[0])
+    assert [(one.code, one.title, one.initial_action) for one in found] == [
+        (one.code, one.title, one.initial_action) for one in shown
+    ]
+    assert all(np.array_equal(a.mark, b.mark) for a, b in zip(found, shown, strict=True))
+    assert all(np.array_equal(a.actions, b.actions) for a, b in zip(found, shown, strict=True))
