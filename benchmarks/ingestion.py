@@ -163,13 +163,14 @@ def compare(scratch: Path, rows: int, files: int, repeats: int, seed: int) -> No
                 print(
                     f"{count:5} {packed / 1e6:4.0f} MB {plain / 1e6:4.0f} MB  {way:6} {seconds:6.2f} s "
                     f"{core_seconds:8.2f} s {packed / 1e6 / seconds:4.0f} MB/s {plain / 1e6 / seconds:4.0f} MB/s "
-                    f"{max(run[way].peak for run in runs):4.0f} MiB"
+                    f"{max(run[way].peak for run in runs):4.0f} MiB",
+                    flush=True,
                 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=150_000, help="rows of each file, of snapshots and of trades")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of each file, of snapshots and of trades")
     parser.add_argument("--files", type=int, default=8, help="most files of each kind, one a day")
     parser.add_argument("--repeats", type=int, default=3, help="runs of which the fastest counts, and the largest peak")
     parser.add_argument("--seed", type=int, default=0)
