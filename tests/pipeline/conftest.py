@@ -58,14 +58,7 @@ def run_graph(
 ) -> Outcome:
     """Run a selection of the graph with the tiny settings and `changes` in the result folder `root`."""
     overrides = {**TINY, **(changes or {})}
-    definitions = build_defs(
-        {
-            "settings": SettingsResource(overrides=overrides),
-            "store": ArtifactStore(root=str(root)),
-            "compute": ComputeResource(device="cpu", threads=1),
-            "tracking": tracking or TrackingResource(enabled=False),
-        }
-    )
+    definitions = define_graph(root, changes, tracking)
     months = months_to_run(definitions, load_settings("smoke", overrides), pair, selection)
     with nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as used:
         return run_pipeline(
@@ -73,10 +66,30 @@ def run_graph(
         )
 
 
+def define_graph(
+    root: Path, changes: Mapping[str, Any] | None = None, tracking: TrackingResource | None = None
+) -> dg.Definitions:
+    """The code location with the tiny settings and `changes` over the result folder `root`."""
+    return build_defs(
+        {
+            "settings": SettingsResource(overrides={**TINY, **(changes or {})}),
+            "store": ArtifactStore(root=str(root)),
+            "compute": ComputeResource(device="cpu", threads=1),
+            "tracking": tracking or TrackingResource(enabled=False),
+        }
+    )
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Mapping[str, Any]:
     """The tiny settings by dotted name."""
     return TINY
+
+
+@pytest.fixture(scope="session")
+def define_tiny() -> Callable[..., dg.Definitions]:
+    """`define_graph` as a fixture."""
+    return define_graph
 
 
 @pytest.fixture(scope="session")

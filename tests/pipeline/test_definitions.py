@@ -11,7 +11,7 @@ import pytest
 
 from archetype_dagster.definitions import build_defs, defs
 from archetype_dagster.errors import SettingsError
-from archetype_dagster.jobs import MONTHS, PIPELINE, select_stages
+from archetype_dagster.jobs import MONTHS, PIPELINE, WINDOWS, select_stages
 from archetype_dagster.pipeline.stages import STAGES
 
 EVERY_PAIR = {"BTC", "ETH", "DOT", "BNB"}
@@ -32,8 +32,45 @@ GRAPH = {
         "evaluation",
         {"market_bars", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"},
     ),
-    "leaderboard": ("evaluation", {"evaluation_report"}),
+    "leaderboard": ("evaluation", {"evaluation_report", "method_comparison", "seed_study"}),
 }
+BASELINES = {
+    f"baseline_{name}"
+    for name in (
+        "clstm_ppo",
+        "ppo",
+        "cdqnrp",
+        "dqn",
+        "macd",
+        "imbalance_volume",
+        "earnhft",
+        "macrohft",
+        "buy_and_hold",
+        "random",
+        "always_flat",
+    )
+}
+STUDIES = {"embedding_study", "refinement_study", "horizon_study", "code_count_study"}
+PHASES = {"vq_codebook", "selection_checkpoint", "refinement_checkpoint"}
+JUDGING = {
+    **{name: ("baselines", {"feature_table"}) for name in BASELINES},
+    **{name: ("studies", {"market_bars", "refinement_checkpoint"}) for name in STUDIES},
+    "seed_study": ("studies", {"market_bars", "refinement_checkpoint", "method_comparison"}),
+    "walk_forward_window": ("studies", {"market_bars"}),
+    "walk_forward": ("studies", {"market_bars", "walk_forward_window"}),
+    "method_comparison": ("judging", {"market_bars", "feature_table", "evaluation_report", *BASELINES}),
+    "trade_audit": ("judging", {"market_bars", "feature_table", "evaluation_report"}),
+    "robustness": (
+        "judging",
+        {"market_bars", "feature_table", "method_comparison", "seed_study", *PHASES, *STUDIES},
+    ),
+    "paper_tables": (
+        "judging",
+        {"evaluation_report", "method_comparison", "robustness", "seed_study", "walk_forward", *STUDIES},
+    ),
+}
+RULES = ("macd", "imbalance_volume", "buy_and_hold", "random", "always_flat")
+OVER_ALL_PAIRS = {"leaderboard", "paper_tables"}
 UP_TO_SELECTION = {
     "raw_bars",
     "market_bars",
@@ -51,6 +88,9 @@ CHECKS = {
     ("refinement_checkpoint", "leak_check"),
     ("onnx_policy", "onnx_parity"),
     ("evaluation_report", "ledger_reconciles"),
+    ("method_comparison", "baselines_causal"),
+    ("trade_audit", "audit_passes"),
+    ("trade_audit", "engines_agree"),
 }
 
 
@@ -68,13 +108,13 @@ def test_assets_groups_and_lineage(graph):
         key.path[-1]: (graph.get(key).group_name, {parent.path[-1] for parent in graph.get(key).parent_keys})
         for key in graph.get_all_asset_keys()
     }
-    assert found == GRAPH
+    assert found == GRAPH | JUDGING
 
 
-def test_every_asset_but_the_leaderboard_has_a_partition_per_pair(graph):
+def test_every_asset_but_those_over_all_pairs_has_a_partition_per_pair(graph):
     for key in graph.get_all_asset_keys():
         partitions = graph.get(key).partitions_def
-        if key.path[-1] == "leaderboard":
+        if key.path[-1] in OVER_ALL_PAIRS:
             assert partitions is None
         elif not isinstance(partitions, dg.MultiPartitionsDefinition):
             assert set(partitions.get_partition_keys()) == EVERY_PAIR
@@ -102,7 +142,9 @@ def test_every_check_blocks_and_has_a_verdict_per_pair(graph):
 
 def test_training_waits_its_turn_in_the_gpu_pool(graph):
     pooled = {key.path[-1] for key in graph.get_all_asset_keys() if graph.get(key).pools == {"gpu"}}
-    assert pooled == {"vq_codebook", "archetype_returns", "selection_checkpoint", "refinement_checkpoint"}
+    learners = BASELINES - {f"baseline_{name}" for name in RULES}
+    walks = {"walk_forward_window", "walk_forward"}
+    assert pooled == PHASES | {"archetype_returns", "seed_study"} | STUDIES | walks | learners
 
 
 def test_code_versions_are_those_of_the_stage_table(graph):
@@ -112,13 +154,15 @@ def test_code_versions_are_those_of_the_stage_table(graph):
 
 def test_the_pipeline_job_runs_everything():
     job = defs.resolve_job_def(PIPELINE)
-    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH) - {"raw_bars"}
+    parted = {"raw_bars", "walk_forward_window"}
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH | JUDGING) - parted
     assert {(key.asset_key.path[-1], key.name) for key in job.asset_layer.asset_graph.asset_check_keys} == CHECKS
 
 
-def test_months_have_a_job_of_their_own():
-    job = defs.resolve_job_def(MONTHS)
-    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {"raw_bars"}
+@pytest.mark.parametrize(("name", "stage"), [(MONTHS, "raw_bars"), (WINDOWS, "walk_forward_window")])
+def test_months_and_windows_have_jobs_of_their_own(name: str, stage: str):
+    job = defs.resolve_job_def(name)
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == {stage}
 
 
 def test_selections_are_dagsters_and_unknown_ones_list_the_stages():
@@ -131,8 +175,12 @@ def test_selections_are_dagsters_and_unknown_ones_list_the_stages():
     assert names("archetype_returns or selection_checkpoint") == ["archetype_returns", "selection_checkpoint"]
     assert names("group:discovery") == ["dp_trajectories", "vq_codebook"]
     assert names("vq_codebook") == ["vq_codebook"]
+    assert set(names("* or group:judging")) == set(GRAPH | JUDGING) - {"walk_forward_window"}
+    assert names("group:judging") == ["method_comparison", "paper_tables", "robustness", "trade_audit"]
     for mistake in ("codebok", "vq_codebook++ or (", "group:nothing", ""):
-        with pytest.raises(SettingsError, match=r"cannot select .*; stages are archetype_returns, dp_trajectories"):
+        with pytest.raises(
+            SettingsError, match=r"cannot select .*; stages are archetype_returns, baseline_always_flat"
+        ):
             names(mistake)
 
 
