@@ -1,0 +1,92 @@
+"""What judges a finished graph: baselines, comparison, audit, studies, odds and the pages over all pairs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from archetype_dagster.artifacts import read_json
+from archetype_dagster.cli import TABLES
+from archetype_dagster.jobs import WINDOWS, Outcome
+from archetype_dagster.pipeline.stages import CORE_STAGES, STAGES
+from archetype_dagster.reporting.paper.tables import TABLES_MARKDOWN, TABLES_PAGE
+from archetype_dagster.studies.comparison import METHODS
+
+SMALL = {
+    "baselines.total_steps": 2_000,
+    "baselines.num_envs": 8,
+    "baselines.evaluations": 1,
+    "baselines.hidden_sizes": [8],
+    "baselines.dqn.buffer_steps": 1_000,
+    "baselines.dqn.learning_starts": 200,
+    "baselines.recurrent.lookback_bars": 4,
+    "baselines.recurrent.hidden_size": 4,
+    "studies.seeds": [0, 1],
+    "studies.horizons_bars": [12, 16],
+    "studies.code_counts": [3, 4],
+    "studies.walk_forward_windows": 2,
+    "statistics.bootstrap_samples": 20,
+    "statistics.overfitting_groups": 4,
+    "statistics.overfitting_test_groups": 2,
+    "statistics.purge_bars": 12,
+    "statistics.embargo_bars": 12,
+}
+PARTED = {"raw_bars", "walk_forward_window"}
+
+
+@pytest.fixture(scope="module")
+def judged(finished, run_tiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """The finished result folder with everything that judges it."""
+    root = tmp_path_factory.mktemp("judged") / "result"
+    shutil.copytree(finished[0], root)
+    return root, run_tiny(root, selection=TABLES, changes=SMALL)
+
+
+@pytest.mark.slow
+def test_every_stage_that_judges_is_made_and_its_checks_pass(judged):
+    _, outcome = judged
+    assert outcome.failures == outcome.failed_checks == outcome.warnings == ()
+    assert set(outcome.materialised) == set(STAGES) - PARTED - {"onnx_policy"}
+    assert set(outcome.reused) == set(CORE_STAGES) - {"onnx_policy", "leaderboard"}
+
+
+@pytest.mark.slow
+def test_the_tables_and_the_board_hold_every_method_and_seed(judged):
+    root, _ = judged
+    page = (root / "paper_tables" / TABLES_PAGE).read_text()
+    assert all(label in page for label in METHODS.values())
+    assert "modelled" in (root / "paper_tables" / TABLES_MARKDOWN).read_text()
+    board = pl.read_parquet(root / "leaderboard" / "methods.parquet")
+    assert set(board["method"]) == set(METHODS)
+    assert set(board.filter(pl.col("method") == "ppo")["seed"].drop_nulls()) == {0, 1}
+
+
+@pytest.mark.slow
+def test_odds_count_everything_that_was_tried_once(judged):
+    root, _ = judged
+    names = read_json(root / "ETH" / "robustness" / "robustness.json")["trial_names"]
+    # Three embeddings, two more of refinement, one more horizon, one more count of codes, one more seed.
+    assert len(names) == len(set(names)) == 3 + 2 + 1 + 1 + 1
+
+
+@pytest.mark.slow
+def test_judging_again_reuses_all_of_it(judged, run_tiny):
+    root, first = judged
+    again = run_tiny(root, selection=TABLES, changes=SMALL)
+    assert set(again.reused) == set(again.materialised) == set(first.materialised)
+
+
+@pytest.mark.slow
+def test_a_window_made_on_its_own_is_the_one_that_the_walk_forward_used(judged, define_tiny):
+    root, _ = judged
+    job = define_tiny(root, SMALL).resolve_job_def(WINDOWS)
+    with dg.DagsterInstance.ephemeral() as instance:
+        key = dg.MultiPartitionKey({"pair": "ETH", "window": "2"})
+        assert job.execute_in_process(instance=instance, partition_key=key).success
+    window = read_json(root / "ETH" / "walk_forward_window" / "2" / "study.json")["runs"][0]
+    whole = read_json(root / "ETH" / "walk_forward" / "walk_forward.json")["windows"][1]
+    assert window["key"] == whole["key"]
