@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.envs.checks import LARGEST, checked_choice, drawn_start
 from archetype_dagster.envs.embedded import embedded_codebook, embedded_dataset, embedded_selector
+from archetype_dagster.envs.plans import DecodedPlans
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.planning import horizon_rewards, rank_adaptations
 from archetype_dagster.planning.overrides import apply_override, legal_override_mask
@@ -21,7 +22,7 @@ from archetype_dagster.rl.stopping import NO_OVERRIDE
 from archetype_dagster.selection import Selector
 from archetype_dagster.selection.returns_table import training_starts
 from archetype_dagster.settings import RefinementSettings, Settings
-from archetype_dagster.types import StateArray
+from archetype_dagster.types import ActionArray, IndexArray, StateArray
 
 
 class RefinementEnv(gym.Env[StateArray, Any]):
@@ -71,6 +72,7 @@ class RefinementEnv(gym.Env[StateArray, Any]):
         self._starts = training_starts(self.dataset, 1, split="given")
         self._is_start = np.zeros(len(self.dataset), dtype=np.bool_)
         self._is_start[self._starts] = True
+        self._plans = DecodedPlans(self._starts, self._base_plans)
         self._first_seed = seed
 
     def reset(
@@ -86,7 +88,7 @@ class RefinementEnv(gym.Env[StateArray, Any]):
         self._start = drawn_start(self._starts, self._is_start, self.np_random, options)
         self._batch = self.dataset.horizons(np.array([self._start]))
         codes = self.selector.choose(self._batch.states[:, 0])
-        self._base, _ = self.codebook.decode(self._batch.states, codes)
+        self._base = self._plans.at(self._start)[np.newaxis]
         self._notional = self.dataset.max_position * self._batch.mark[:, 0]
         rewards = self._rewards_of(self._base)
         self._base_return = float(rewards.sum())
@@ -114,6 +116,11 @@ class RefinementEnv(gym.Env[StateArray, Any]):
     def action_masks(self) -> NDArray[np.bool_]:
         """Which actions do something on this bar, bool (3,); doing nothing always counts."""
         return np.array([self._legal[self._step, 0], True, self._legal[self._step, 1]])
+
+    def _base_plans(self, starts: IndexArray) -> ActionArray:
+        states = self.dataset.horizons(starts).states
+        actions, _ = self.codebook.decode(states, self.selector.choose(states[:, 0]))
+        return actions
 
     def _end(self, step: int, direction: int) -> tuple[StateArray, float, bool, bool, dict[str, Any]]:
         actions = apply_override(self._base, [step], [direction], self.settings.override)

@@ -1,4 +1,4 @@
-"""The batched environment as Stable-Baselines3 wants it."""
+"""The batched environments as Stable-Baselines3 wants them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,42 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from archetype_dagster.envs.batched import BatchedTradingEnv
+from archetype_dagster.envs.vector import PortfolioVectorEnv
 from archetype_dagster.envs.windows import LookbackWindows
 from archetype_dagster.types import IndexArray, StateArray
 
 
-class TradingVecEnv(VecEnv):
+class _CopiesOfOneMarket(VecEnv):
+    """What every vector environment here answers alike: its copies are no environments of their own."""
+
+    market: Any
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """An attribute of the market, once for each copy asked about; nothing is ever rendered."""
+        value = None if attr_name == "render_mode" else getattr(self.market, attr_name)
+        return [value] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Refused: the copies share everything."""
+        raise AttributeError(f"copies of one market share {attr_name!r}, it cannot be set")
+
+    def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
+        """Refused: a copy is no environment of its own."""
+        raise AttributeError(f"a copy of the market has no method {method_name!r}")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
+        """False for every copy."""
+        return [False] * len(list(self._get_indices(indices)))
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Refused: the market's generator decides."""
+        raise AttributeError("starts are drawn by the market's own generator; seed that one")
+
+
+class TradingVecEnv(_CopiesOfOneMarket):
     """`BatchedTradingEnv` behind the interface of Stable-Baselines3.
 
     With a lookback the row's state is replaced by its flattened window: L (F + 1) numbers of `LookbackWindows`
@@ -28,7 +59,7 @@ class TradingVecEnv(VecEnv):
     """
 
     def __init__(self, core: BatchedTradingEnv, lookback_bars: int | None = None) -> None:
-        self.core = core
+        self.core = self.market = core
         self.windows = None if lookback_bars is None else LookbackWindows(core.dataset, lookback_bars)
         size = core.observation_size
         if self.windows is not None:
@@ -61,32 +92,53 @@ class TradingVecEnv(VecEnv):
             infos[copy] = {"TimeLimit.truncated": True, "terminal_observation": observation}
         return self._widened(step.observations, self.core.rows), step.rewards, step.truncated, infos
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """An attribute of the core, once for each copy asked about; nothing is ever rendered."""
-        value = None if attr_name == "render_mode" else getattr(self.core, attr_name)
-        return [value] * len(list(self._get_indices(indices)))
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Refused: the copies share everything."""
-        raise AttributeError(f"copies of one market share {attr_name!r}, it cannot be set")
-
-    def env_method(self, method_name: str, *args: Any, indices: VecEnvIndices = None, **kwargs: Any) -> list[Any]:
-        """Refused: a copy is no environment of its own."""
-        raise AttributeError(f"a copy of the market has no method {method_name!r}")
-
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
-        """False for every copy."""
-        return [False] * len(list(self._get_indices(indices)))
-
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Refused: the core's generator decides."""
-        raise AttributeError("starts are drawn by the core's generator; give it a seeded one")
-
     def _widened(self, observations: StateArray, rows: IndexArray) -> StateArray:
         if self.windows is None:
             return observations
         flattened = self.windows.at(rows).reshape(len(rows), self.windows.lookback_bars * self.windows.width)
         return np.concatenate((flattened, observations[:, -3:]), axis=1)
+
+
+class PortfolioVecEnv(_CopiesOfOneMarket):
+    """`BacktestVectorEnv` or `MultiLegBacktestVectorEnv` behind the interface of Stable-Baselines3.
+
+    Ruin is reported as an end, the end of an episode or of the data as a truncation with the observation it ended
+    on, from which the library bootstraps.
+
+    Args:
+        market: the copies.
+        seed: of their starts.
+    """
+
+    def __init__(self, market: PortfolioVectorEnv, *, seed: int | None = None) -> None:
+        self.market = market
+        self._seed = seed
+        super().__init__(market.num_envs, market.single_observation_space, market.single_action_space)
+        self._actions: np.ndarray = np.zeros(0)
+
+    def reset(self) -> VecEnvObs:
+        """Start a new episode in every copy."""
+        observations: StateArray = self.market.reset(seed=self._seed)[0]
+        self._seed = None
+        return observations
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seed the starts from the next reset on."""
+        self._seed = seed
+        return [seed] * self.num_envs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Observations, rewards, ends of episodes, and an info for each copy."""
+        observations, rewards, terminated, truncated, told = self.market.step(self._actions)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        ended = terminated | truncated
+        for copy in np.flatnonzero(ended).tolist():
+            infos[copy] = {
+                "TimeLimit.truncated": bool(truncated[copy]),
+                "terminal_observation": told["final_obs"][copy],
+            }
+        return observations, rewards, ended, infos

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.envs.checks import LARGEST, checked_choice, drawn_start
 from archetype_dagster.envs.embedded import embedded_codebook, embedded_dataset
+from archetype_dagster.envs.plans import DecodedPlans
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.planning import horizon_rewards
 from archetype_dagster.selection.returns_table import training_starts
@@ -59,6 +60,9 @@ class ArchetypeSelectionEnv(gym.Env[StateArray, Any]):
         self._starts = training_starts(self.dataset, 1, split="given")
         self._is_start = np.zeros(len(self.dataset), dtype=np.bool_)
         self._is_start[self._starts] = True
+        self._plans = DecodedPlans(
+            self._starts, lambda starts: self.codebook.decode_all_codes(self.dataset.horizons(starts).states)
+        )
         self._first_seed = seed
         self._row = 0
         self._steps = 0
@@ -85,14 +89,14 @@ class ArchetypeSelectionEnv(gym.Env[StateArray, Any]):
         """
         code = checked_choice(action, self.codebook.num_codes)
         batch = self.dataset.horizons(np.array([self._row]))
-        actions, _ = self.codebook.decode(batch.states, np.array([code]))
+        actions = self._plans.at(self._row)[np.newaxis, code]
         money = horizon_rewards(actions, batch.mark, batch.costs, max_position=self.dataset.max_position)
         rewards = 100 * money[0] / (self.dataset.max_position * batch.mark[0, 0])
         self._row += self.dataset.horizon_bars
         self._steps += 1
         truncated = self._steps >= self.episode_horizons or not self._is_start[self._row]
         observation, info = self._seen()
-        info |= {"actions": actions[0], "rewards": rewards}
+        info |= {"actions": actions[0].copy(), "rewards": rewards}
         return observation, float(rewards.sum()), False, bool(truncated), info
 
     def _seen(self) -> tuple[StateArray, dict[str, Any]]:
