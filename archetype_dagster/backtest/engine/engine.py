@@ -240,8 +240,8 @@ class BacktestEngine:
         if wanted.shape != shape:
             raise ValueError(f"targets must be one a bar and leg, {shape}, got shape {wanted.shape}")
         if not np.isfinite(wanted).all():
-            row, leg = np.argwhere(~np.isfinite(wanted))[0]
-            raise ValueError(f"targets must be finite, got {wanted[row, leg]} at bar {row}, leg {leg}")
+            row = int(np.isfinite(wanted).all(axis=1).argmin())
+            raise ValueError(f"targets must be finite, got {wanted[row].tolist()} at bar {row}")
         simulation = self.start()
         for row in wanted.tolist():
             if not simulation.advance():

@@ -28,6 +28,11 @@ class RiskGuard:
         self._peak = initial_value
         self._orders = 0
 
+    @property
+    def limits_exposure(self) -> bool:
+        """Whether any limit looks at positions."""
+        return any(limit is not None for limit in (*self.max_positions, self.settings.max_notional))
+
     def begin_bar(self) -> None:
         """Count orders anew."""
         self._orders = 0

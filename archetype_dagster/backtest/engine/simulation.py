@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from archetype_dagster.backtest.engine.book_diff import L3BookDiff
+from archetype_dagster.backtest.engine.bookkeeper import utc
 from archetype_dagster.backtest.engine.context import Bar, BarContext, BookView, History
-from archetype_dagster.backtest.engine.desk import OrderDesk, utc
+from archetype_dagster.backtest.engine.desk import OrderDesk
 from archetype_dagster.backtest.engine.instruments import Instrument
 from archetype_dagster.backtest.engine.order_book import OrderBook
 from archetype_dagster.backtest.engine.orders import Fill, Instruction, Target
@@ -57,7 +58,7 @@ class Simulation:
         self._first, self._last, self._row = first, last, first - 1
         self._recorder = Recorder([leg.instrument for leg in timeline.legs])
         self.desk = OrderDesk(timeline.legs, settings, execution, cash=cash, recorder=self._recorder)
-        self.desk.on_fill = self._after_fill
+        self.desk.books.on_fill = self._after_fill
         self._cash, self._is_open, self._ruined = cash, False, False
         self._instruments = self.desk.instruments
         self._histories = tuple(History(leg.columns, last + 1) for leg in timeline.legs)
@@ -105,12 +106,12 @@ class Simulation:
         desk.guard.begin_bar()
         if row > self._first:
             if is_after_gap:
-                desk.now = now
+                desk.books.now = now
                 desk.withdraw_all("gap")
             if begin < end:
                 for time, kind, leg, index in self._timeline.events[begin:end].tolist():
                     self._happen(time, kind, leg, index)
-        desk.now = now
+        desk.books.now = now
         self._end_bar(row)
         self._is_open = True
         return True
@@ -134,20 +135,20 @@ class Simulation:
     def close_bar(self) -> None:
         """Record the bar after its orders and tell those who listen at bar ends; ruin ends the run here."""
         portfolio, net_value = self.desk.portfolio, self.desk.portfolio.net_value
-        self._recorder.bar(self.desk.now, portfolio, net_value)
+        self._recorder.bar(self.desk.books.now, portfolio, net_value)
         self._is_open = False
         self._ruined = net_value <= 0
         if len(self._subscriptions):
-            now = utc(self.desk.now)
+            now = utc(self.desk.books.now)
             for leg, (instrument, book) in enumerate(self.books):
-                self.desk.book_waiting(leg)
+                self.desk.refresh(leg)
                 self._subscriptions.tell("per_bar", instrument, book, now)
 
     def context(self) -> BarContext:
         """The account and the market now."""
         desk = self.desk
         return BarContext(
-            time=utc(desk.now) if self._row >= self._first else None,
+            time=utc(desk.books.now) if self._row >= self._first else None,
             bar_number=self._row - self._first,
             cash=desk.portfolio.cash,
             net_value=desk.portfolio.net_value,
@@ -164,7 +165,7 @@ class Simulation:
     def result(self) -> BacktestResult:
         """What has happened up to the last closed bar; orders that never became due are withdrawn."""
         if self.is_over:
-            self.desk.withdraw_all("end_of_data")
+            self.desk.withdraw_pending("end_of_data")
         return self._recorder.result(
             self._subscriptions.errors,
             initial_cash=self._cash,
@@ -174,7 +175,7 @@ class Simulation:
 
     def _happen(self, time: int, kind: int, number: int, index: int) -> None:
         desk, leg = self.desk, self._timeline.legs[number]
-        desk.now = time
+        desk.books.now = time
         venue = desk.venues[number]
         if kind == PRINT:
             prints = leg.prints
@@ -188,17 +189,17 @@ class Simulation:
             self._settle(number, index)
         desk.look_after()
         if kind == SNAPSHOT:
-            desk.note_equity("snapshot")
+            desk.books.note_equity("snapshot")
 
     def _settle(self, number: int, index: int) -> None:
         schedule = self._timeline.legs[number].funding
         own = float(schedule.marks[index])
         mark = own if own == own else self.desk.portfolio.holdings[number].mark
-        self.desk.settle(number, float(schedule.rates[index]), mark)
+        self.desk.books.funding(number, float(schedule.rates[index]), mark)
 
     def _end_bar(self, row: int) -> None:
         timeline, desk = self._timeline, self.desk
-        now, bars = utc(desk.now), []
+        now, bars = utc(desk.books.now), []
         for number, leg in enumerate(timeline.legs):
             mark = float(leg.bars.marks[row])
             desk.portfolio.revalue(number, mark)
