@@ -8,17 +8,15 @@ concerns; snapshots of visible levels rest as its orders.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 
 from archetype_dagster.backtest.engine.book_checks import FAULTS, check_operations, read_levels
 from archetype_dagster.backtest.engine.book_diff import BookCounters, BookSnapshot, sizes_of
-from archetype_dagster.backtest.engine.book_pool import copy_ids, find, list_orders, rest_all
+from archetype_dagster.backtest.engine.book_pool import find, list_orders, rest_all, with_room
 from archetype_dagster.backtest.engine.book_records import (
     FILL,
-    FREE_LEVEL,
-    FREE_ORDER,
     NEXT_ID,
     NEXT_MARKET_ID,
     NEXT_SEQUENCE,
@@ -29,11 +27,11 @@ from archetype_dagster.backtest.engine.book_records import (
     RESULT,
     SELF_TRADE_POLICIES,
     SIDES,
-    BookState,
     RecordArray,
     SelfTradePolicy,
     Side,
     Tape,
+    code_of,
     empty_state,
 )
 from archetype_dagster.backtest.engine.instruments import whole_inverse
@@ -46,7 +44,6 @@ DEFAULT_LOT_SIZE: Final = 1e-8
 _SMALLEST: Final = 256
 _CHUNK: Final = 8192
 _MOST_RESTING_LOTS: Final = 2**62
-_Choice = TypeVar("_Choice", bound=str)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +110,12 @@ class BatchBook:
         if operations.dtype != OPERATION or operations.ndim != 1:
             raise ValueError(f"operations must be OPERATION (n,), got {operations.dtype} {operations.shape}")
         lots = np.empty(len(operations), np.int64)
-        row, fault = check_operations(operations, lots, *self._grid)
+        row, fault, total = check_operations(operations, lots, *self._grid)
         if fault:
             field, rule = FAULTS[fault]
             value = operations[field][row]
             raise ValueError(f"operation {row}: {field} {rule.format(lot_size=self.lot_size)}, got {field}={value}")
-        self._count_lots(float(lots.sum(dtype=np.float64)))
+        self._count_lots(total)
         results = np.empty(len(operations), RESULT)
         parts = []
         # Short chunks keep the pool and its table as large as the book, not as the batch.
@@ -127,9 +124,11 @@ class BatchBook:
             self._make_room(len(lots[chunk]))
             apply_operations(self._state, self._tape, operations[chunk], lots[chunk], start, results[chunk])
             parts.append(self._written())
-        fills = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, FILL)
-        withdrawn = np.concatenate([part[1] for part in parts]) if parts else np.empty(0, np.int64)
-        return BatchResult(results, fills, withdrawn)
+        if len(parts) == 1:
+            return BatchResult(results, *parts[0])
+        fills = [np.empty(0, FILL), *(part[0] for part in parts)]
+        withdrawn = [np.empty(0, np.int64), *(part[1] for part in parts)]
+        return BatchResult(results, np.concatenate(fills), np.concatenate(withdrawn))
 
     def depth(self, side: Side) -> tuple[FloatArray, FloatArray]:
         """Prices and sizes of the resting buys or sells by level, each float64 (N,), best first."""
@@ -223,7 +222,7 @@ class BatchBook:
         """Room for the orders, fills and withdrawals of so many operations, and a clean tape."""
         wanted = len(self) + new_orders
         if wanted > len(self._state.orders):
-            self._state = _larger(self._state, 2 * wanted)
+            self._state = with_room(self._state, 2 * wanted)
         # Each fill ends a resting order, new or old, or the operation it belongs to.
         if wanted + new_orders > len(self._tape.fills):
             self._tape = self._new_tape(2 * (wanted + new_orders))
@@ -231,7 +230,7 @@ class BatchBook:
 
     def _new_tape(self, length: int) -> Tape:
         counts = np.zeros(2, np.int64)
-        return Tape(np.empty(length, FILL), np.empty(length, np.int64), counts, *self._grid[:2], self._policy)
+        return Tape(np.zeros(length, FILL), np.empty(length, np.int64), counts, *self._grid[:2], self._policy)
 
     def _written(self) -> tuple[RecordArray, IndexArray]:
         fills, withdrawn = self._tape.counts
@@ -244,27 +243,3 @@ class BatchBook:
             self._most_lots = float(self._orders()["lots"].sum(dtype=np.float64)) + new
             if self._most_lots > _MOST_RESTING_LOTS:
                 raise ValueError(f"the book holds at most 2^62 lots: lot_size={self.lot_size} is too small")
-
-
-def code_of(name: str, value: _Choice, choices: tuple[_Choice, ...]) -> int:
-    """Place of a value among its choices.
-
-    Raises:
-        ValueError: it is none of them.
-    """
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {name}={value!r}")
-    return choices.index(value)
-
-
-def _larger(state: BookState, capacity: int) -> BookState:
-    """The same book with room for more orders: the new slots come before the free ones that were there."""
-    larger, old = empty_state(capacity), len(state.orders)
-    for new, former in zip(larger[:4], state[:4], strict=True):
-        new[..., :old] = former
-    larger.counters[:] = state.counters
-    for chain, first in ((larger.orders["behind"], FREE_ORDER), (larger.levels["head"], FREE_LEVEL)):
-        chain[-1] = state.counters[first]
-        larger.counters[first] = old
-    copy_ids(state.ids, larger.ids)
-    return larger

@@ -57,33 +57,35 @@ def lots_of(size: float, lot_size: float, lots_per_unit: float, rounds: bool) ->
 @compiled
 def check_operations(
     operations: RecordArray, lots: IndexArray, lot_size: float, lots_per_unit: float, rounds: bool
-) -> tuple[int, int]:
-    """Write the lots of each operation; give the first faulty row and its fault, (-1, 0) where there is none."""
+) -> tuple[int, int, float]:
+    """Write the lots of each operation; give the first faulty row and its fault (-1, 0: none), and the sum of lots."""
+    total = 0.0
     for row in range(operations.shape[0]):
         operation = operations[row]
         kind, order_type = operation["kind"], operation["type"]
         lots[row] = 0
         if kind < ADD or kind > AMEND:
-            return row, 1
+            return row, 1, total
         if operation["order_id"] <= 0:
-            return row, 2
+            return row, 2, total
         if kind == CANCEL:
             continue
         takes_only = order_type in (MARKET, IOC, FOK)
         if order_type < LIMIT or order_type > POST_ONLY or (kind == AMEND and takes_only):
-            return row, 3
+            return row, 3, total
         if kind == ADD and (operation["side"] < 0 or operation["side"] > SELL):
-            return row, 4
+            return row, 4, total
         if kind == ADD and operation["owner"] < 0:
-            return row, 5
+            return row, 5, total
         if order_type != MARKET and not 0.0 < operation["price"] < np.inf:
-            return row, 6
+            return row, 6, total
         if not 0.0 < operation["size"] < np.inf:
-            return row, 7
+            return row, 7, total
         lots[row] = lots_of(operation["size"], lot_size, lots_per_unit, rounds)
         if lots[row] <= 0:
-            return row, 8 - lots[row]
-    return -1, 0
+            return row, 8 - lots[row], total
+        total += lots[row]
+    return -1, 0, total
 
 
 @compiled

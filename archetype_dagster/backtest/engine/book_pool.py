@@ -18,6 +18,7 @@ from archetype_dagster.backtest.engine.book_records import (
     NUM_ORDERS,
     BookState,
     RecordArray,
+    empty_state,
 )
 from archetype_dagster.backtest.engine.compiled import compiled
 from archetype_dagster.types import FloatArray, IndexArray
@@ -180,7 +181,7 @@ def list_orders(state: BookState, rows: RecordArray) -> None:
 
 
 @compiled
-def copy_ids(index: IndexArray, larger: IndexArray) -> None:
+def _copy_ids(index: IndexArray, larger: IndexArray) -> None:
     """Enter every id of a table into a larger one."""
     for place in range(index.shape[0]):
         if index[place, 0] != 0:
@@ -206,3 +207,16 @@ def queue_ahead(state: BookState, slot: int) -> tuple[int, int]:
         lots += state.orders[ahead]["lots"]
         ahead = state.orders[ahead]["ahead"]
     return count, lots
+
+
+def with_room(state: BookState, capacity: int) -> BookState:
+    """The same book with room for more orders: the new slots come before the free ones that were there."""
+    larger, old = empty_state(capacity), len(state.orders)
+    for new, former in zip(larger[:4], state[:4], strict=True):
+        new[..., :old] = former
+    larger.counters[:] = state.counters
+    for chain, first in ((larger.orders["behind"], FREE_ORDER), (larger.levels["head"], FREE_LEVEL)):
+        chain[-1] = state.counters[first]
+        larger.counters[first] = old
+    _copy_ids(state.ids, larger.ids)
+    return larger

@@ -5,7 +5,7 @@ Codes and layouts are written into snapshots and diffs: they are added to, never
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ OrderType = Literal["limit", "market", "ioc", "fok", "post_only"]
 SelfTradePolicy = Literal["cancel_resting", "cancel_incoming", "allow"]
 Outcome = Literal["accepted", "expired", "self_trade", "would_cross", "cannot_fill", "duplicate_id", "unknown_order"]
 RecordArray = NDArray[np.void]
+_Choice = TypeVar("_Choice", bound=str)
 
 BUY: Final = 0
 SELL: Final = 1
@@ -185,8 +186,19 @@ def empty_state(capacity: int) -> BookState:
     return BookState(
         orders,
         levels,
-        np.empty((2, capacity)),
+        np.zeros((2, capacity)),
         np.empty((2, capacity), np.int64),
         np.zeros((size, 2), np.int64),
         counters,
     )
+
+
+def code_of(name: str, value: _Choice, choices: tuple[_Choice, ...]) -> int:
+    """Place of a value among its choices.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {name}={value!r}")
+    return choices.index(value)

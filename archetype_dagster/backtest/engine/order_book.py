@@ -7,8 +7,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from archetype_dagster.backtest.engine.batch_book import DEFAULT_LOT_SIZE, BatchBook, OffLot, code_of
-from archetype_dagster.backtest.engine.book_diff import sizes_of
+from archetype_dagster.backtest.engine.batch_book import DEFAULT_LOT_SIZE, BatchBook, OffLot
 from archetype_dagster.backtest.engine.book_pool import find, queue_ahead
 from archetype_dagster.backtest.engine.book_records import (
     ADD,
@@ -25,6 +24,7 @@ from archetype_dagster.backtest.engine.book_records import (
     RecordArray,
     SelfTradePolicy,
     Side,
+    code_of,
 )
 from archetype_dagster.market.book import Fill, walk_book
 from archetype_dagster.types import FloatArray, IndexArray
@@ -156,7 +156,7 @@ class OrderBook(BatchBook):
         slot = int(self._state.ids[place, 1])
         row = self._state.orders[slot]
         count, lots = queue_ahead(self._state, slot)
-        size, ahead = sizes_of(np.array([row["lots"], lots]), self.lot_size).tolist()
+        size, ahead = self._size(int(row["lots"])), self._size(lots)
         side = SIDES[self._state.levels[row["level"]]["side"]]
         return QueuedOrder(order_id, int(row["owner"]), side, float(row["price"]), size, count, ahead)
 
@@ -180,10 +180,13 @@ class OrderBook(BatchBook):
         count = self._state.counters[NUM_LEVELS + side]
         return float(self._state.keys[side, count - 1]) * (1 - 2 * side) if count else None
 
+    def _size(self, lots: int) -> float:
+        lot_size, lots_per_unit, _ = self._grid
+        return lots / lots_per_unit if lots_per_unit else lots * lot_size
+
     def _one(self, kind: int, number: int, owner: int, price: float, size: float, side: int, of: int) -> Execution:
         operation = np.array([(number, owner, price, size, kind, side, of)], OPERATION)
         batch = self.apply(operation)
-        result = batch.results[0]
-        amounts = np.array([result["filled"], result["resting"], result["withdrawn"]])
-        filled, resting, withdrawn = sizes_of(amounts, self.lot_size).tolist()
-        return Execution(number, OUTCOMES[result["outcome"]], filled, resting, withdrawn, batch.fills, batch.withdrawn)
+        *lots, outcome = batch.results[0].item()
+        filled, resting, withdrawn = (self._size(amount) for amount in lots)
+        return Execution(number, OUTCOMES[outcome], filled, resting, withdrawn, batch.fills, batch.withdrawn)

@@ -25,7 +25,7 @@ LOT = 0.001
 OPERATIONS = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Order:
     number: int
     owner: int
@@ -45,19 +45,14 @@ class ReferenceBook:
     withdrawn: list[int] = field(default_factory=list)
     arrivals: int = 0
 
-    def side(self, side: int) -> list[Order]:
+    def side(self, side: int, limit: float | None = None) -> list[Order]:
+        """Orders of a side by priority, those at the limit or better."""
         sign = -1 if side == 0 else 1
-        return sorted((o for o in self.orders if o.side == side), key=lambda o: (sign * o.price, o.arrival))
-
-    def crossing(self, side: int, price: float | None) -> list[Order]:
-        def within(o: Order) -> bool:
-            return price is None or (o.price <= price if side == 0 else o.price >= price)
-
-        return [o for o in self.side(1 - side) if within(o)]
+        found = [o for o in self.orders if o.side == side and (limit is None or sign * o.price <= sign * limit)]
+        return sorted(found, key=lambda o: (sign * o.price, o.arrival))
 
     def enter(self, number: int, owner: int, side: int, kind: str, price: float, lots: int) -> tuple[str, int, int]:
-        limit = None if kind == "market" else price
-        facing = self.crossing(side, limit)
+        facing = self.side(1 - side, None if kind == "market" else price)
         if kind == "post_only" and facing:
             return "would_cross", 0, 0
         if kind == "fok":
@@ -109,7 +104,7 @@ class ReferenceBook:
             return "accepted", 0, lots, resting.lots - lots
         else:
             owner, side = resting.owner, resting.side
-            if kind == "post_only" and self.crossing(side, row["price"]):
+            if kind == "post_only" and self.side(1 - side, float(row["price"])):
                 return "would_cross", 0, resting.lots, 0
             self.orders.remove(resting)
         outcome, filled, rests = self.enter(number, owner, side, kind, float(row["price"]), lots)
