@@ -148,11 +148,10 @@ class BacktestEngine:
         """
         if self._simulation is None:
             raise ValueError("no run has begun")
-        wanted = instrument or self.instruments[0]
-        found = dict(self._simulation.books).get(wanted)
-        if found is None:
+        wanted, books = instrument or self.instruments[0], dict(self._simulation.books)
+        if wanted not in books:
             raise ValueError(f"{wanted.symbol} is no leg of this run")
-        return found.snapshot()
+        return books[wanted].snapshot()
 
     def kill(self, reason: str = "kill switch") -> None:
         """Throw the kill switch of the run; `ValueError` where none has begun."""
