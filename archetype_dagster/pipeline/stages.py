@@ -211,6 +211,7 @@ _TABLE = (
             "pair",
         ),
         seeded=True,
+        code_version="2",
         tracked=True,
     ),
     Stage("leaderboard", "evaluation", ("evaluation_report", "method_comparison", "seed_study"), (), per_pair=False),
