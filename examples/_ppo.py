@@ -22,7 +22,9 @@ from archetype_dagster.seeding import numpy_generator
 from archetype_dagster.settings import StatisticsSettings
 
 Act = Callable[[NDArray[np.float32]], NDArray[np.generic]]
-NUM_ENVS = 16
+NUM_ENVS = 64
+# A bar's noise is ten times its drift: what counts beyond some ten bars drowns the cost of trading now.
+DISCOUNT = 0.9
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ def trained(market: PortfolioVectorEnv, *, steps: int, seed: int, log: Path, nam
     torch.set_num_threads(1)
     copies = market.num_envs
     # Rewards are fractions of the capital, a few basis points each: scaled, or the value network learns nothing.
-    envs = VecNormalize(VecMonitor(PortfolioVecEnv(market)), norm_obs=False, norm_reward=True)
-    per_update = max(32, min(256, steps // copies // 32 * 32))
+    envs = VecNormalize(VecMonitor(PortfolioVecEnv(market)), norm_obs=False, norm_reward=True, gamma=DISCOUNT)
+    per_update = max(16, min(64, steps // copies // 16 * 16))
     model = PPO(
-        "MlpPolicy", envs, n_steps=per_update, batch_size=32 * copies, learning_rate=3e-4, gamma=0.99,
-        ent_coef=0.002, seed=seed, device="cpu", tensorboard_log=str(log),
+        "MlpPolicy", envs, n_steps=per_update, batch_size=16 * copies, learning_rate=1e-3, gamma=DISCOUNT,
+        seed=seed, device="cpu", tensorboard_log=str(log),
     )  # fmt: skip
     model.learn(steps, tb_log_name=name)
     return model

@@ -32,8 +32,8 @@ WHOLE = SHOWN.model_copy(update={"starts": "first", "episode_bars": None})
 
 def embedded_market(days: int) -> MarketSettings:
     """Some days of the embedded market."""
-    start = datetime(2023, 1, 1, 0, 10, tzinfo=UTC)
-    return MarketSettings(synthetic=SyntheticMarketSettings(start=start, end=start + timedelta(days=days)))
+    start = datetime(2022, 1, 1, 0, 10, tzinfo=UTC)
+    return MarketSettings(seed=1, synthetic=SyntheticMarketSettings(start=start, end=start + timedelta(days=days)))
 
 
 def learned(bars: pl.DataFrame, options: argparse.Namespace, name: str) -> dict[str, HeldOut]:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, HeldOut]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pair", default="ETH")
     parser.add_argument("--source", help="what load_bars takes; the embedded market by default")
-    parser.add_argument("--days", type=int, default=180, help="of the embedded market")
+    parser.add_argument("--days", type=int, default=720, help="of the embedded market")
     parser.add_argument("--out", type=Path, default=Path("result/examples/spot_single_leg"))
     options = parser.parse_args(arguments)
     bars = load_bars(options.source or embedded_market(options.days), options.pair)

@@ -2,6 +2,7 @@
 
 from archetype_dagster.envs.backtest_env import BacktestEnv, MultiLegBacktestEnv
 from archetype_dagster.envs.batched import Advance, BatchedTradingEnv, Step
+from archetype_dagster.envs.hierarchical_vector import ArchetypeSelectionVectorEnv, RefinementVectorEnv
 from archetype_dagster.envs.refinement_env import RefinementEnv
 from archetype_dagster.envs.registration import ENVIRONMENT_IDS
 from archetype_dagster.envs.rewards import RewardTable, reward_table
@@ -13,6 +14,7 @@ __all__ = [
     "ENVIRONMENT_IDS",
     "Advance",
     "ArchetypeSelectionEnv",
+    "ArchetypeSelectionVectorEnv",
     "BacktestEnv",
     "BacktestVectorEnv",
     "BatchedTradingEnv",
@@ -21,6 +23,7 @@ __all__ = [
     "MultiLegBacktestEnv",
     "MultiLegBacktestVectorEnv",
     "RefinementEnv",
+    "RefinementVectorEnv",
     "RewardTable",
     "Step",
     "reward_table",

@@ -7,11 +7,16 @@ from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from archetype_dagster.codebook import Codebook
-from archetype_dagster.envs import ArchetypeSelectionEnv, RefinementEnv
+from archetype_dagster.envs import (
+    ArchetypeSelectionEnv,
+    ArchetypeSelectionVectorEnv,
+    RefinementEnv,
+    RefinementVectorEnv,
+)
 from archetype_dagster.envs.embedded import embedded_codebook, embedded_selector
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.refinement.table import build_refinement_table
-from archetype_dagster.selection.returns_table import archetype_returns
+from archetype_dagster.selection.returns_table import ReturnsTable, archetype_returns
 from archetype_dagster.settings import RefinementSettings
 from archetype_dagster.types import NoProgress
 
@@ -106,3 +111,57 @@ def test_the_seed_decides_starts_and_what_is_no_action_is_refused(learnable_spli
                 env.reset(options=options)
     with pytest.raises(ValueError, match="episode_horizons=0"):
         ArchetypeSelectionEnv(dataset, codebook, episode_horizons=0)
+
+
+def check_copies(many: gym.vector.VectorEnv, singles: list[gym.Env], actions: np.ndarray, start: np.ndarray) -> None:
+    """Every copy answers what a single environment of its own answers."""
+    seen, info = many.reset(seed=0, options={"start": start})
+    for copy, single in enumerate(singles):
+        np.testing.assert_array_equal(single.reset(options={"start": int(start[copy])})[0], seen[copy])
+    ends = 0
+    for taken in actions:
+        seen, rewards, terminated, truncated, info = many.step(taken)
+        for copy, single in enumerate(singles):
+            observation, reward, *ended, told = single.step(int(taken[copy]))
+            assert reward == pytest.approx(rewards[copy], abs=1e-5)
+            assert ended == [terminated[copy], truncated[copy]]
+            if any(ended):
+                np.testing.assert_array_equal(info["final_obs"][copy], observation)
+                assert info["_final_obs"][copy]
+                row = int(info["row"][copy])
+                observation, told = single.reset(options={"start": row})
+                ends += 1
+            np.testing.assert_array_equal(observation, seen[copy])
+            if "action_mask" in told:
+                np.testing.assert_array_equal(told["action_mask"], info["action_mask"][copy])
+    assert ends > 10
+    for wrong in (np.zeros(2, dtype=int), np.zeros(len(singles)), np.full(len(singles), 9)):
+        with pytest.raises(ValueError, match="actions must"):
+            many.step(wrong)
+    with pytest.raises(ValueError, match="start=399"):
+        many.reset(options={"start": 399})
+
+
+def test_copies_on_the_tables_are_the_single_environments(
+    learnable_split: Split, random_codebook: Callable[..., Codebook]
+) -> None:
+    dataset, codebook = learnable_split(), random_codebook()
+    starts = dataset.horizon_starts(1)
+    returns = archetype_returns(dataset.horizons(starts), codebook, max_position=dataset.max_position)
+    table = ReturnsTable(starts, dataset.timestamps[starts], returns, np.zeros(len(starts), dtype=np.int64))
+    rng = np.random.default_rng(0)
+    where = starts[[0, 50, 100, 228]]
+    check_copies(
+        ArchetypeSelectionVectorEnv(4, dataset, table, episode_horizons=4),
+        [ArchetypeSelectionEnv(dataset, codebook, episode_horizons=4) for _ in range(4)],
+        rng.integers(4, size=(20, 4)),
+        where,
+    )
+    selector, settings = embedded_selector(codebook), RefinementSettings(beta_1=0.3)
+    refined = build_refinement_table(dataset, starts, codebook, selector, settings, beta_1=0.3, progress=NoProgress())
+    check_copies(
+        RefinementVectorEnv(4, dataset, refined),
+        [RefinementEnv(dataset, codebook, selector, settings=settings) for _ in range(4)],
+        rng.choice(3, p=[0.15, 0.7, 0.15], size=(40, 4)),
+        where,
+    )

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import gymnasium as gym
@@ -26,6 +27,7 @@ def act(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float32)
 
 
+@cache
 def tables(rows: int = 300) -> tuple[list[pl.DataFrame], dict[str, pl.DataFrame]]:
     bars, funding = embedded_legs([SPOT, SWAP])
     return [table[:rows] for table in bars], funding
@@ -37,6 +39,7 @@ def test_both_checkers_find_nothing(actions: str) -> None:
     env = gym.make(
         "archetype/MultiLegBacktestEnv-v0",
         legs=[(SPOT, 1.0), (SWAP, 1.0)],
+        data=tables()[0],
         settings=EnvironmentSettings(actions=actions),
     ).unwrapped
     check_env(env, skip_render_check=True)
