@@ -19,6 +19,7 @@ from archetype_dagster.studies.comparison import METHODS
 SMALL = {
     "baselines.total_steps": 2_000,
     "baselines.num_envs": 8,
+    "baselines.rollout.batch_size": 128,
     "baselines.evaluations": 1,
     "baselines.hidden_sizes": [8],
     "baselines.dqn.buffer_steps": 1_000,
@@ -74,10 +75,10 @@ def test_odds_count_everything_that_was_tried_once(judged):
 
 
 @pytest.mark.slow
-def test_judging_again_reuses_all_of_it(judged, run_tiny):
-    root, first = judged
-    again = run_tiny(root, selection=TABLES, changes=SMALL)
-    assert set(again.reused) == set(again.materialised) == set(first.materialised)
+def test_judging_again_reuses_what_took_long(judged, run_tiny):
+    root, _ = judged
+    again = run_tiny(root, selection="seed_study or walk_forward or robustness or paper_tables", changes=SMALL)
+    assert set(again.reused) == {"seed_study", "walk_forward", "robustness", "paper_tables"}
 
 
 @pytest.mark.slow
