@@ -1,7 +1,11 @@
 import runpy
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
+
+from archetype_dagster.market.book import mark_prices, trade_costs
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -30,11 +34,7 @@ def test_an_example_trains_judges_and_logs(
     assert capsys.readouterr().out.count("held out: ") == 2
 
 
-def test_the_control_has_the_same_returns_in_another_order(monkeypatch: pytest.MonkeyPatch, bars: object) -> None:
-    import numpy as np
-
-    from archetype_dagster.market.book import mark_prices, trade_costs
-
+def test_the_control_has_the_same_returns_in_another_order(monkeypatch: pytest.MonkeyPatch, bars: pl.DataFrame) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     shuffled = runpy.run_path(str(EXAMPLES / "_ppo.py"))["shuffled"]
     [control] = shuffled([bars], 0)
