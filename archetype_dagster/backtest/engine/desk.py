@@ -82,6 +82,8 @@ class OrderDesk:
         Raises:
             ValueError: something else than an instruction, or one for an instrument that is no leg.
         """
+        if isinstance(instructions, Instruction):
+            raise ValueError(f"instructions come in a sequence, got a single {type(instructions).__name__}")
         numbers = []
         for instruction in instructions:
             self._check(instruction)
