@@ -197,3 +197,12 @@ def test_a_run_can_be_walked_step_by_step_from_any_bar(engine_on):
         engine.start(first=3, last=9)
     with pytest.raises(ValueError, match="no bar is open"):
         engine.start().step([Target(SPOT, 1.0)])
+
+
+def test_a_lone_instruction_is_refused(engine_on):
+    class Lone(BaseStrategy):
+        def on_bar(self, bar, ctx):
+            return Target(SPOT, 1.0)
+
+    with pytest.raises(ValueError, match="instructions come in a sequence, got a single Target"):
+        engine_on([100, 110]).run(Lone())
