@@ -37,6 +37,7 @@ class HeldOut:
         total_return: as a fraction.
         max_drawdown: as a fraction.
         sharpe: a year, with its bootstrap interval; undefined where nothing was earned or lost.
+        sharpe_before_costs: likewise of the net value without its execution losses: what foresight there was.
     """
 
     net_value: NDArray[np.float64]
@@ -44,6 +45,7 @@ class HeldOut:
     total_return: float
     max_drawdown: float
     sharpe: Interval
+    sharpe_before_costs: Interval
 
 
 def trained(market: PortfolioVectorEnv, *, steps: int, seed: int, log: Path, name: str) -> PPO:
@@ -75,30 +77,38 @@ def drawn(env: PortfolioEnv, seed: int) -> Act:
 def held_out(env: PortfolioEnv, act: Act, *, seed: int) -> HeldOut:
     """Run a policy once over all bars of `env`, from the first, and measure it."""
     observation, info = env.reset(seed=seed)
-    rows, values, positions, ended = [info["row"]], [info["net_value"]], [info["position"]], False
+    values, losses, positions, ended = [info["net_value"]], [0.0], [info["position"]], False
     while not ended:
         observation, _, terminated, truncated, info = env.step(act(observation))
-        rows.append(info["row"])
         values.append(info["net_value"])
+        losses.append(info["loss"])
         positions.append(info["position"])
         ended = terminated or truncated
     path, year = np.array(values), bars_per_year(env.portfolio.timestamps)
     measured = performance(path, periods_per_year=year)
-    interval = bootstrap_intervals(path, settings=StatisticsSettings(), periods_per_year=year, seed=seed)["sharpe"]
+    sharpe, before_costs = (
+        bootstrap_intervals(values, settings=StatisticsSettings(), periods_per_year=year, seed=seed)["sharpe"]
+        for values in (path, path + np.cumsum(losses))
+    )
     turnover = float(np.abs(np.diff(np.array(positions) / env.portfolio.units, axis=0)).sum())
-    return HeldOut(path, turnover, measured.total_return, measured.max_drawdown, interval)
+    return HeldOut(path, turnover, measured.total_return, measured.max_drawdown, sharpe, before_costs)
 
 
 def print_results(results: Mapping[str, HeldOut], env: PortfolioEnv) -> None:
     """The held-out results as a table."""
     first, last = env.portfolio.timestamps[[0, -1]].astype("datetime64[m]")
     print(f"held out: {len(env.portfolio.mark)} bars, {first} to {last} UTC")
-    print(f"{'':24}{'return':>10}{'drawdown':>10}{'turnover':>10}   Sharpe a year (95 % interval)")
+    print(f"{'Sharpe a year':>80}{'before costs':>26}")
+    print(f"{'':24}{'return':>10}{'drawdown':>10}{'turnover':>10}{'(95 % interval)':>26}{'(95 % interval)':>26}")
     for name, result in results.items():
-        sharpe = "undefined"
-        if result.sharpe.estimate is not None:
-            sharpe = f"{result.sharpe.estimate:.2f} ({result.sharpe.low:.2f} to {result.sharpe.high:.2f})"
-        print(f"{name:24}{result.total_return:10.2%}{result.max_drawdown:10.2%}{result.turnover:10,.0f}   {sharpe}")
+        figures = f"{result.total_return:10.2%}{result.max_drawdown:10.2%}{result.turnover:10,.0f}"
+        print(f"{name:24}{figures}{_shown(result.sharpe):>26}{_shown(result.sharpe_before_costs):>26}")
+
+
+def _shown(sharpe: Interval) -> str:
+    if sharpe.estimate is None:
+        return "undefined"
+    return f"{sharpe.estimate:.2f} ({sharpe.low:.2f} to {sharpe.high:.2f})"
 
 
 def log_results(model: PPO, results: Mapping[str, HeldOut]) -> None:

@@ -5,7 +5,7 @@
 
 FOLDER holds 5-minute candles and funding as spot_5m/BTCUSDT.parquet, perp/BTCUSDT_perp_5m.parquet and
 perp/BTCUSDT_funding_8h.parquet; the books are modelled. Without it the embedded market and its funding are used.
-An action is a target position in each leg, from -1 to 1. Beside the trained policy stand one that stays flat, one
+An action is short, flat or long in each leg. Beside the trained policy stand one that stays flat, one
 that acts at random and one that holds spot against the swap; and PPO trained and judged in the same way on the
 same legs with their returns in random order.
 """
@@ -28,9 +28,10 @@ from archetype_dagster.market import load_bars
 from archetype_dagster.settings import EnvironmentSettings, MarketSettings, SyntheticMarketSettings
 
 TRAINING_SHARE = 0.7
-SHOWN = EnvironmentSettings(lookback_bars=4)
+SHOWN = EnvironmentSettings(lookback_bars=4, actions="discrete")
 WHOLE = SHOWN.model_copy(update={"starts": "first", "episode_bars": None})
-HOLD_THE_CARRY = np.array([1.0, -1.0], dtype=np.float32)
+FLAT = np.array([1, 1])
+LONG_SPOT_SHORT_SWAP = np.array([2, 0])
 
 
 def real_legs(folder: Path, base: str, start: datetime, end: datetime) -> tuple[list[pl.DataFrame], pl.DataFrame]:
@@ -59,8 +60,8 @@ def learned(
     env = MultiLegBacktestEnv(legs, data=rest, funding=funding, settings=WHOLE)
     results = {name: held_out(env, greedy(model), seed=options.seed)}
     if name == "ppo":
-        results["flat"] = held_out(env, lambda _: np.zeros(2, dtype=np.float32), seed=options.seed)
-        results["hold spot against swap"] = held_out(env, lambda _: HOLD_THE_CARRY, seed=options.seed)
+        results["flat"] = held_out(env, lambda _: FLAT, seed=options.seed)
+        results["hold spot against swap"] = held_out(env, lambda _: LONG_SPOT_SHORT_SWAP, seed=options.seed)
         results["random"] = held_out(env, drawn(env, options.seed), seed=options.seed)
     print_results(results, env)
     log_results(model, results)
