@@ -52,11 +52,11 @@ def trained(market: PortfolioVectorEnv, *, steps: int, seed: int, log: Path, nam
     """PPO after `steps` environment steps, its curves in TensorBoard files under `log`."""
     torch.set_num_threads(1)
     copies = market.num_envs
-    # Rewards are fractions of the capital, a few basis points each: scaled, or the value network learns nothing.
+    # Rewards are basis points of the capital: unscaled, the value network would learn nothing from them.
     envs = VecNormalize(VecMonitor(PortfolioVecEnv(market)), norm_obs=False, norm_reward=True, gamma=DISCOUNT)
     per_update = max(16, min(64, steps // copies // 16 * 16))
     model = PPO(
-        "MlpPolicy", envs, n_steps=per_update, batch_size=16 * copies, learning_rate=1e-3, gamma=DISCOUNT,
+        "MlpPolicy", envs, n_steps=per_update, batch_size=4 * copies, learning_rate=3e-4, gamma=DISCOUNT,
         seed=seed, device="cpu", tensorboard_log=str(log),
     )  # fmt: skip
     model.learn(steps, tb_log_name=name)
