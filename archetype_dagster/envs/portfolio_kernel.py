@@ -157,16 +157,19 @@ def observe(
     legs = units.shape[0]
     for place in range(copies.shape[0]):
         copy = copies[place]
+        # Views of one row each, so that the compiler sees a plain copy.
+        target = out[place]
         column = 0
         for leg in range(legs):
+            begin, count = offsets[leg], offsets[leg + 1] - offsets[leg]
             for age in range(lookback - 1, -1, -1):
                 seen = max(row[copy] - age, first_row[row[copy]])
                 price = mark[seen, leg]
-                out[place, column] = _PERCENT * (price / first_mark[copy, leg] - 1.0) if relative else price
-                column += 1
-                for source in range(offsets[leg], offsets[leg + 1]):
-                    out[place, column] = columns[seen, source]
-                    column += 1
-            out[place, column] = cash[copy, leg] / share[copy, leg] if relative else cash[copy, leg]
-            out[place, column + 1] = held[copy, leg] if relative else held[copy, leg] * units[leg]
+                target[column] = _PERCENT * (price / first_mark[copy, leg] - 1.0) if relative else price
+                source, shown = columns[seen, begin : begin + count], target[column + 1 : column + 1 + count]
+                for number in range(count):
+                    shown[number] = source[number]
+                column += 1 + count
+            target[column] = cash[copy, leg] / share[copy, leg] if relative else cash[copy, leg]
+            target[column + 1] = held[copy, leg] if relative else held[copy, leg] * units[leg]
             column += 2
