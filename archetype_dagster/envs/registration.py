@@ -14,6 +14,10 @@ _ENVS: Final = {
     "MultiLegBacktestEnv": "archetype_dagster.envs.backtest_env:MultiLegBacktestEnv",
     "ArchetypeSelectionEnv": "archetype_dagster.envs.selection_env:ArchetypeSelectionEnv",
     "RefinementEnv": "archetype_dagster.envs.refinement_env:RefinementEnv",
+    "StockTradingEnv": "archetype_dagster.envs.stock_trading_env:StockTradingEnv",
+    "PortfolioAllocationEnv": "archetype_dagster.envs.portfolio_allocation_env:PortfolioAllocationEnv",
+    "MarketMakingEnv": "archetype_dagster.envs.market_making_env:MarketMakingEnv",
+    "OptimalExecutionEnv": "archetype_dagster.envs.optimal_execution_env:OptimalExecutionEnv",
 }
 _VECTOR_ENVS: Final = {
     "BacktestEnv": "archetype_dagster.envs.vector:BacktestVectorEnv",

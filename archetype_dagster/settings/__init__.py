@@ -41,6 +41,13 @@ from archetype_dagster.settings.phases import (
 from archetype_dagster.settings.section import Section
 from archetype_dagster.settings.statistics import StatisticsSettings
 from archetype_dagster.settings.studies import MAX_WINDOWS, StudySettings
+from archetype_dagster.settings.task_environments import (
+    MarketMakingSettings,
+    OptimalExecutionSettings,
+    PortfolioAllocationSettings,
+    PricePathSettings,
+    StockTradingSettings,
+)
 from archetype_dagster.settings.trading import (
     DepthPolicy,
     ExecutionSettings,
@@ -73,14 +80,18 @@ __all__ = [
     "IngestionSettings",
     "MacroHftSettings",
     "MarginSettings",
+    "MarketMakingSettings",
     "MarketSettings",
     "MarketSource",
     "ModelledBookSettings",
     "Objective",
+    "OptimalExecutionSettings",
     "OverrideRule",
     "PairSettings",
     "PlannerSettings",
+    "PortfolioAllocationSettings",
     "PpoSettings",
+    "PricePathSettings",
     "RefinementSettings",
     "RiskSettings",
     "Section",
@@ -88,6 +99,7 @@ __all__ = [
     "Settings",
     "SplitSettings",
     "StatisticsSettings",
+    "StockTradingSettings",
     "StudySettings",
     "SyntheticMarketSettings",
     "TradeConstraint",
