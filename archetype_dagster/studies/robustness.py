@@ -88,7 +88,8 @@ def judge_robustness(
         progress: told of the long parts.
 
     Raises:
-        ValueError: no study, studies judged on other validation bars, or bars too few for the overfitting groups.
+        ValueError: no study, or studies judged on other validation bars.
+        SettingsError: validation bars too few for the groups that overfitting is judged by.
         MarketDataError: a split without bars, or a table of other bars.
     """
     trials = collect_trials(studies)

@@ -9,6 +9,7 @@ from math import comb
 
 import numpy as np
 
+from archetype_dagster.errors import SettingsError
 from archetype_dagster.types import BoolArray, IndexArray
 
 
@@ -67,7 +68,8 @@ def group_edges(num_bars: int, groups: int, *, purge_bars: int, embargo_bars: in
     """First bar of each group and the end of the last, int64 (groups + 1,).
 
     Raises:
-        ValueError: fewer than two groups, negative bars to drop, or groups that these would leave empty.
+        ValueError: fewer than two groups, or negative bars to drop.
+        SettingsError: groups that these would leave empty, as short splits do to the groups of a profile.
     """
     if groups < 2:
         raise ValueError(f"groups must be at least 2, got groups={groups}")
@@ -75,9 +77,10 @@ def group_edges(num_bars: int, groups: int, *, purge_bars: int, embargo_bars: in
         if value < 0:
             raise ValueError(f"{name} must not be negative, got {name}={value}")
     if num_bars // groups <= 2 * purge_bars + embargo_bars:
-        raise ValueError(
+        raise SettingsError(
             f"{groups} groups of {num_bars} bars must be longer than the {2 * purge_bars + embargo_bars} bars that "
-            f"are dropped from them, got {num_bars // groups} bars each: take fewer groups or drop fewer bars"
+            f"are dropped from them, got {num_bars // groups} bars each: take fewer groups "
+            "(statistics.overfitting_groups) or drop fewer bars (statistics.purge_bars, embargo_bars)"
         )
     return np.arange(groups + 1, dtype=np.int64) * num_bars // groups
 

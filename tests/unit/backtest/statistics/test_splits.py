@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archetype_dagster.backtest.statistics import combinatorial_purged_splits
+from archetype_dagster.errors import SettingsError
 
 
 def test_a_small_case_by_hand():
@@ -56,3 +57,8 @@ def test_no_training_bar_is_near_a_held_out_one(groups, purge, embargo, extra, d
 def test_splits_that_cannot_be_made_are_refused(arguments, rule):
     with pytest.raises(ValueError, match=rule):
         list(combinatorial_purged_splits(*arguments))
+
+
+def test_a_split_too_short_for_the_groups_is_a_fault_of_the_settings_that_names_them():
+    with pytest.raises(SettingsError, match=r"statistics\.overfitting_groups.*statistics\.purge_bars"):
+        list(combinatorial_purged_splits(102, 16, 8, 72, 60))
