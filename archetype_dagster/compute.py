@@ -30,6 +30,11 @@ def select_device(name: DeviceName) -> torch.device:
     return torch.device(name)
 
 
+def has_accelerator() -> bool:
+    """True where `auto` takes something that runs have to share: anything but the CPU."""
+    return select_device("auto").type != "cpu"
+
+
 @contextmanager
 def compute_session(
     name: DeviceName, *, threads: int | None, deterministic: bool, precision: Precision

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, cast
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact
+from archetype_dagster.compute import has_accelerator
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
 from archetype_dagster.pipeline.manifests import parent_name, stage_manifest
@@ -94,7 +95,8 @@ def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefin
             group_name=stage.group,
             partitions_def=_partitions(stage),
             code_version=stage.code_version,
-            pool=GPU_POOL if stage.gpu else None,
+            # Without one there is nothing to wait for, and Dagster's in-process runs wait busily.
+            pool=GPU_POOL if stage.gpu and has_accelerator() else None,
             required_resource_keys=RESOURCE_KEYS,
             kinds={"torch"} if stage.gpu else {"python"},
             **options,

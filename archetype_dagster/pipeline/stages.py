@@ -26,7 +26,7 @@ class Stage:
             `pair.*` are the pair's own, `calibration.*` the content of a shipped calibration file.
         seeded: whether the stage draws random numbers.
         code_version: raised whenever the algorithm changes its output.
-        gpu: whether the stage runs networks, and so waits its turn in the `gpu` pool.
+        gpu: whether the stage runs networks, and so waits its turn in the `gpu` pool of a machine that has a GPU.
         tracked: whether its files are copied into the tracking store.
         per_pair: whether it is partitioned by pair.
         parts: what it is partitioned by besides the pair; as a parent, such a stage stands for all its parts

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
+from archetype_dagster.compute import has_accelerator
 from archetype_dagster.definitions import build_defs, defs
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.jobs import MONTHS, PIPELINE, WINDOWS, select_stages
@@ -140,11 +141,13 @@ def test_every_check_blocks_and_has_a_verdict_per_pair(graph):
         assert set(spec.partitions_def.get_partition_keys()) == EVERY_PAIR
 
 
-def test_training_waits_its_turn_in_the_gpu_pool(graph):
+def test_training_waits_its_turn_in_the_gpu_pool_where_there_is_a_gpu(graph):
     pooled = {key.path[-1] for key in graph.get_all_asset_keys() if graph.get(key).pools == {"gpu"}}
     learners = BASELINES - {f"baseline_{name}" for name in RULES}
     walks = {"walk_forward_window", "walk_forward"}
-    assert pooled == PHASES | {"archetype_returns", "seed_study"} | STUDIES | walks | learners
+    training = PHASES | {"archetype_returns", "seed_study"} | STUDIES | walks | learners
+    assert {kind for kind, stage in STAGES.items() if stage.gpu} == training
+    assert pooled == (training if has_accelerator() else set())
 
 
 def test_code_versions_are_those_of_the_stage_table(graph):
