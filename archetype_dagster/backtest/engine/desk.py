@@ -9,6 +9,7 @@ from typing import Final, assert_never
 
 from archetype_dagster.backtest.engine.book_records import Side
 from archetype_dagster.backtest.engine.bookkeeper import Bookkeeper
+from archetype_dagster.backtest.engine.executed import Made, Taken
 from archetype_dagster.backtest.engine.gate import OrderGate
 from archetype_dagster.backtest.engine.leg import Leg
 from archetype_dagster.backtest.engine.margin import CrossMargin, MarginRates
@@ -25,7 +26,7 @@ from archetype_dagster.backtest.engine.orders import (
 from archetype_dagster.backtest.engine.portfolio import Portfolio
 from archetype_dagster.backtest.engine.recorder import Recorder
 from archetype_dagster.backtest.engine.risk import RiskGuard
-from archetype_dagster.backtest.engine.venue import Made, Taken, Venue
+from archetype_dagster.backtest.engine.venue import Venue
 from archetype_dagster.settings import EngineSettings, ExecutionSettings
 
 _NOTHING: Final = 1e-12
@@ -59,7 +60,8 @@ class OrderDesk:
         recorder: Recorder,
     ) -> None:
         self.instruments = tuple(leg.instrument for leg in legs)
-        self.portfolio = Portfolio(cash, [instrument.kind == "swap" for instrument in self.instruments])
+        swaps = [instrument.kind == "swap" for instrument in self.instruments]
+        self.portfolio = Portfolio(cash, swaps, steps=[leg.lot_size for leg in legs])
         policy = settings.depth_policy or execution.depth_policy
         self.venues = tuple(
             Venue(leg.lot_size, leg.impact_curve, depth_policy=policy, self_trade=settings.self_trade) for leg in legs
@@ -102,17 +104,17 @@ class OrderDesk:
             self._queue.append(self._pending.popleft()[1:])
         self._work()
 
-    def book_made(self, leg: int, made: Iterable[Made]) -> None:
-        """Book what resting orders got."""
+    def book_made(self, made: Iterable[tuple[int, Made]]) -> None:
+        """Book what resting orders got at one moment, each with the number of its leg."""
         with self._undisturbed():
-            for number, order, size, paid in made:
+            for leg, (number, order, size, paid) in made:
                 self.books.fill(leg, number, order, size, paid, liquidity="maker")
 
     def refresh(self, leg: int) -> None:
         """Bring a leg's book up to date."""
         made = self.venues[leg].refresh()
         if made:
-            self.book_made(leg, made)
+            self.book_made((leg, one) for one in made)
 
     def look_after(self) -> None:
         """Close everything if the margin does not hold, stop if the drawdown is too deep."""
@@ -123,6 +125,14 @@ class OrderDesk:
                 self.books.note_equity("liquidation")
         if self.guard.falls_too_far(self.portfolio.net_value):
             self.stop("max_drawdown")
+
+    def kill(self, reason: str) -> None:
+        """Stop now, or as soon as what is in progress is booked: its fills count as positions to close."""
+        if self._is_busy:
+            self._queue.appendleft((self._next, KillSwitch(reason)))
+            self._next += 1
+        else:
+            self.stop(reason)
 
     def stop(self, reason: str) -> None:
         """End trading: withdraw all orders, and close all positions where the settings say so."""
@@ -190,7 +200,8 @@ class OrderDesk:
                 leg = self._legs[instruction.instrument]
                 position = self.portfolio.holdings[leg].position
                 missing = instruction.position - position
-                if abs(missing) > _NOTHING * max(abs(position), abs(instruction.position)):
+                least = max(_NOTHING * max(abs(position), abs(instruction.position)), self.venues[leg].smallest)
+                if abs(missing) > least:
                     side: Side = "buy" if missing > 0 else "sell"
                     order = Order(instruction.instrument, side, abs(missing), tag=instruction.tag)
                     self._send(leg, number, order, "target")
@@ -237,6 +248,8 @@ class OrderDesk:
             self.books.refuse(leg, withdrawn, "", "self_trade", f"met by own order {number}", None)
         if taken.size:
             self.books.fill(leg, number, order, taken.size, taken.paid, cause=cause, beyond=taken.beyond)
+        if taken.made:
+            self.book_made((leg, one) for one in taken.made)
         if taken.outcome != "accepted":
             reason = "depth" if order.type == "market" and taken.outcome != "self_trade" else taken.outcome
             self.books.refuse(leg, number, order.tag, reason, f"filled {taken.size:.10g}", taken.rest)

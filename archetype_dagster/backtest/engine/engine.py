@@ -154,10 +154,10 @@ class BacktestEngine:
         return books[wanted].snapshot()
 
     def kill(self, reason: str = "kill switch") -> None:
-        """Throw the kill switch of the run; `ValueError` where none has begun."""
+        """Throw the kill switch of the run, from a callback too; `ValueError` where none has begun."""
         if self._simulation is None:
             raise ValueError("no run has begun")
-        self._simulation.desk.stop(reason)
+        self._simulation.desk.kill(reason)
 
     def start(
         self,

@@ -39,7 +39,12 @@ class OrderGate:
             order: as it is sent, or as it would be after an amend.
             added: size that it adds to what is open already, base units.
         """
-        return self._guard.refuse_any() or _off_grid(order) or self._exposed(leg, order.side, added)
+        return (
+            self._guard.refuse_any()
+            or _off_grid(order)
+            or self._venues[leg].refusal(order)
+            or self._exposed(leg, order.side, added)
+        )
 
     def _exposed(self, leg: int, side: Side, size: float) -> Refusal | None:
         if not self._checks_exposure:

@@ -17,14 +17,15 @@ class Holding:
         mark: newest mark price, quote units; NaN before the first.
         realised: profit of closed units since the start, quote units, before fees and funding.
         settles_margin: profit moves cash and the notional does not (swaps); else every trade is paid in full.
+        step: of the order book's sizes, base units: a position no larger is what rounding to it left.
     """
 
-    __slots__ = ("entry", "mark", "position", "realised", "settles_margin")
+    __slots__ = ("entry", "mark", "position", "realised", "settles_margin", "step")
 
-    def __init__(self, *, settles_margin: bool) -> None:
+    def __init__(self, *, settles_margin: bool, step: float = 0.0) -> None:
         self.position = self.entry = self.realised = 0.0
         self.mark = float("nan")
-        self.settles_margin = settles_margin
+        self.settles_margin, self.step = settles_margin, step
 
     @property
     def unrealised(self) -> float:
@@ -59,9 +60,12 @@ class Portfolio:
         funding: funding received less paid, quote units.
     """
 
-    def __init__(self, cash: float, settles_margin: Sequence[bool]) -> None:
+    def __init__(self, cash: float, settles_margin: Sequence[bool], *, steps: Sequence[float] | None = None) -> None:
         self.cash = cash
-        self.holdings = tuple(Holding(settles_margin=margined) for margined in settles_margin)
+        steps = [0.0] * len(settles_margin) if steps is None else steps
+        self.holdings = tuple(
+            Holding(settles_margin=margined, step=step) for margined, step in zip(settles_margin, steps, strict=True)
+        )
         self.price_profit = self.slippage = self.fees = self.funding = 0.0
 
     @property
@@ -101,7 +105,7 @@ class Portfolio:
         price = paid / abs(signed_size)
         before = holding.position
         after = before + signed_size
-        if abs(after) <= _DUST * abs(signed_size):
+        if abs(after) <= max(_DUST * abs(signed_size), holding.step):
             after = 0.0
         realised = 0.0
         if before and (before > 0) != (signed_size > 0):

@@ -10,6 +10,8 @@ drawdown are looked at after every snapshot and settlement.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 
 from archetype_dagster.backtest.engine.book_diff import L3BookDiff
@@ -17,6 +19,7 @@ from archetype_dagster.backtest.engine.bookkeeper import utc
 from archetype_dagster.backtest.engine.context import Bar, BarContext, BookView, History
 from archetype_dagster.backtest.engine.desk import OrderDesk
 from archetype_dagster.backtest.engine.instruments import Instrument
+from archetype_dagster.backtest.engine.leg import ShownBook
 from archetype_dagster.backtest.engine.order_book import OrderBook
 from archetype_dagster.backtest.engine.orders import Fill, Instruction, Target
 from archetype_dagster.backtest.engine.recorder import Recorder
@@ -109,8 +112,8 @@ class Simulation:
                 desk.books.now = now
                 desk.withdraw_all("gap")
             if begin < end:
-                for time, kind, leg, index in self._timeline.events[begin:end].tolist():
-                    self._happen(time, kind, leg, index)
+                for (time, kind), events in groupby(self._timeline.events[begin:end].tolist(), itemgetter(0, 1)):
+                    self._happen(time, kind, [(leg, index) for _, _, leg, index in events])
         desk.books.now = now
         self._end_bar(row)
         self._is_open = True
@@ -173,23 +176,33 @@ class Simulation:
             ruined=self._ruined,
         )
 
-    def _happen(self, time: int, kind: int, number: int, index: int) -> None:
-        desk, leg = self.desk, self._timeline.legs[number]
+    def _happen(self, time: int, kind: int, where: Sequence[tuple[int, int]]) -> None:
+        """All events of one kind at one time, each (leg, index): no leg is looked at before all have moved."""
+        desk, legs = self.desk, self._timeline.legs
         desk.books.now = time
-        venue = desk.venues[number]
         if kind == PRINT:
-            prints = leg.prints
-            price, size = float(prints.prices[index]), float(prints.sizes[index])
-            desk.book_made(number, venue.trade(price, size, taker_buys=bool(prints.taker_buys[index])))
+            for number, index in where:
+                prints = legs[number].prints
+                price, size = float(prints.prices[index]), float(prints.sizes[index])
+                made = desk.venues[number].trade(price, size, taker_buys=bool(prints.taker_buys[index]))
+                desk.book_made((number, one) for one in made)
             return
         if kind == SNAPSHOT:
-            desk.portfolio.revalue(number, float(leg.finer.marks[index]))
-            desk.book_made(number, venue.show(leg.finer.shown(index)))
+            for number, index in where:
+                desk.portfolio.revalue(number, float(legs[number].finer.marks[index]))
+            self._show((number, legs[number].finer.shown(index)) for number, index in where)
         else:
-            self._settle(number, index)
+            for number, index in where:
+                self._settle(number, index)
         desk.look_after()
         if kind == SNAPSHOT:
             desk.books.note_equity("snapshot")
+
+    def _show(self, shown: Iterable[tuple[int, ShownBook]]) -> None:
+        """Show every leg its new book, then book what that filled: an answer to a fill meets no leg's old book."""
+        made = [(leg, one) for leg, book in shown for one in self.desk.venues[leg].show(book)]
+        if made:
+            self.desk.book_made(made)
 
     def _settle(self, number: int, index: int) -> None:
         schedule = self._timeline.legs[number].funding
@@ -208,10 +221,7 @@ class Simulation:
         self._bars = tuple(bars)
         for number, index in timeline.settlements.get(row, ()) if row > self._first else ():
             self._settle(number, index)
-        for number, leg in enumerate(timeline.legs):
-            made = desk.venues[number].show(leg.bars.shown(row))
-            if made:
-                desk.book_made(number, made)
+        self._show((number, leg.bars.shown(row)) for number, leg in enumerate(timeline.legs))
         desk.look_after()
         desk.arrive(row)
 

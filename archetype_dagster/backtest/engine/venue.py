@@ -8,11 +8,13 @@ of fill nothing. A snapshot never moves an order back; it moves forward only whe
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from archetype_dagster.backtest.engine.book_checks import MOST_LOTS
 from archetype_dagster.backtest.engine.book_records import Outcome, RecordArray, SelfTradePolicy, Side
+from archetype_dagster.backtest.engine.executed import Made, Taken
 from archetype_dagster.backtest.engine.leg import ShownBook
 from archetype_dagster.backtest.engine.order_book import Execution, OrderBook
 from archetype_dagster.backtest.engine.orders import Order
@@ -26,35 +28,6 @@ OWN: Final = 1
 _PRINT_ID: Final = 2**61
 _TINY: Final = 1e-12
 _SHORTFALL: Final = 1e-9
-
-
-class Taken(NamedTuple):
-    """What an order took.
-
-    Attributes:
-        size: base units.
-        paid: price times size, quote units.
-        beyond: of the size, what the depth policy priced.
-        outcome: `accepted`, or why the rest, or all of it, was refused.
-        rest: size refused, base units.
-        withdrawn: own resting orders that the self-trade policy cancelled.
-    """
-
-    size: float
-    paid: float
-    beyond: float
-    outcome: Outcome
-    rest: float
-    withdrawn: tuple[int, ...]
-
-
-class Made(NamedTuple):
-    """What a resting order got: its number, the order as it was sent, base units and quote units."""
-
-    order_id: int
-    order: Order
-    size: float
-    paid: float
 
 
 class Venue:
@@ -72,6 +45,7 @@ class Venue:
         book: the order book; `refresh` it before looking.
         resting: own resting orders by number.
         mid: of the newest snapshot, quote units.
+        smallest: half a step of the book: the size, base units, at and below which an order is nothing.
     """
 
     def __init__(
@@ -84,8 +58,9 @@ class Venue:
     ) -> None:
         self.book = OrderBook(lot_size=lot_size, off_lot="round", self_trade=self_trade)
         self.resting: dict[int, Order] = {}
-        self.mid = float("nan")
+        self.mid, self.smallest = float("nan"), lot_size / 2
         self._policy, self._curve = depth_policy, impact_curve
+        self._meets_own = self_trade == "allow"
         self._shown: ShownBook | None = None
         self._is_stale = False
         self._beyond = [0.0, 0.0]
@@ -110,8 +85,22 @@ class Venue:
         if not self.resting:
             return []
         side: Side = "buy" if taker_buys else "sell"
+        _, sizes = self.book.depth("sell" if taker_buys else "buy")
+        # As for orders: no more than could matter, so that the book can count it.
+        size = min(size, 2 * float(sizes.sum()))
+        if size <= self.smallest:
+            return []
         got = self.book.submit(side, size, price=price, order_type="ioc", owner=0, order_id=_PRINT_ID)
         return self._made(got.fills)
+
+    def refusal(self, order: Order) -> tuple[str, str] | None:
+        """Why the book cannot count an order's size, as (reason, detail)."""
+        if order.size <= self.smallest:
+            return "too_small", f"at most half a step of {self.book.lot_size:.3g}"
+        most = MOST_LOTS * self.book.lot_size
+        if order.type != "market" and order.size > most:
+            return "too_large", f"more than {most:.10g}, eight times the deepest book"
+        return None
 
     def market(self, order_id: int, side: Side, size: float, *, forced: bool = False) -> Taken:
         """Take at any price: the visible levels, then what the depth policy finds beyond them.
@@ -127,17 +116,20 @@ class Venue:
         visible = self._visible(side)
         if policy == "reject" and size - visible > _SHORTFALL * size:
             return Taken(0.0, 0.0, 0.0, "cannot_fill", size, ())
-        filled, loss = 0.0, 0.0
+        filled, loss, own_size, own_paid = 0.0, 0.0, 0.0, 0.0
         outcome: Outcome = "accepted"
         withdrawn: tuple[int, ...] = ()
+        made: tuple[Made, ...] = ()
         if visible > 0:
             # No order larger than what is there: the book counts in lots too fine for sizes far beyond its own.
             got = self.book.submit(side, min(size, 2 * visible), order_type="market", owner=OWN, order_id=order_id)
-            filled, loss = got.filled, self._loss(got.fills, side)
-            withdrawn = self._withdrawn(got)
+            made, withdrawn = tuple(self._made(got.fills)), self._withdrawn(got)
+            own_size, own_paid = sum(one.size for one in made), sum(one.paid for one in made)
+            strangers = got.fills[got.fills["maker_owner"] != OWN] if made else got.fills
+            filled, loss = got.filled, self._loss(strangers, side)
             outcome = "self_trade" if got.outcome == "self_trade" else "accepted"
         rest = size - filled
-        if rest <= _TINY * size:
+        if rest <= max(_TINY * size, self.book.lot_size):
             filled, rest = size, 0.0
         beyond = 0.0
         if rest and policy != "partial" and outcome == "accepted":
@@ -146,7 +138,8 @@ class Venue:
         elif rest and outcome == "accepted":
             outcome = "expired"
         sign = 1.0 if side == "buy" else -1.0
-        return Taken(filled, filled * self.mid + sign * loss, beyond, outcome, rest, withdrawn)
+        paid = (filled - own_size) * self.mid + sign * loss + own_paid
+        return Taken(filled, paid, beyond, outcome, rest, withdrawn, made)
 
     def place(self, order_id: int, order: Order) -> Taken:
         """Send an order with a limit; what it may rest, rests. Only visible levels fill it."""
@@ -185,7 +178,8 @@ class Venue:
         refused = got.outcome in ("would_cross", "cannot_fill")
         paid = float(got.fills["price"] @ got.fills["size"])
         rest = order.size if refused else got.withdrawn
-        return Taken(got.filled, paid, 0.0, got.outcome, rest, self._withdrawn(got))
+        withdrawn = self._withdrawn(got)
+        return Taken(got.filled, paid, 0.0, got.outcome, rest, withdrawn, tuple(self._made(got.fills)))
 
     def _withdrawn(self, got: Execution) -> tuple[int, ...]:
         numbers = tuple(got.withdrawn_orders.tolist())
@@ -194,7 +188,7 @@ class Venue:
         return numbers
 
     def _made(self, fills: RecordArray) -> list[Made]:
-        if not len(fills):
+        if not len(fills) or not self.resting:
             return []
         own = fills[fills["maker_owner"] == OWN]
         rows = zip(own["maker_id"].tolist(), own["size"].tolist(), own["price"].tolist(), strict=True)
@@ -210,9 +204,9 @@ class Venue:
         return found
 
     def _visible(self, side: Side) -> float:
-        """Size of strangers that an order could take, base units."""
+        """Size that an order could take, base units: of strangers, and own where the policy lets them trade."""
         _, sizes = self.book.depth("sell" if side == "buy" else "buy")
-        if not self.resting:
+        if not self.resting or self._meets_own:
             return float(sizes.sum())
         buys, sells = self.open_sizes()
         return max(float(sizes.sum()) - (sells if side == "buy" else buys), 0.0)

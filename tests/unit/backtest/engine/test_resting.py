@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from archetype_dagster.backtest import BaseStrategy, Order, spot_instrument
+from archetype_dagster.backtest import BaseStrategy, Order, Target, spot_instrument, swap_instrument
 from archetype_dagster.backtest.engine import Amend, Cancel, OrderBook, apply_diff
 
-SPOT = spot_instrument("BTC", "USDT")
+SPOT, SWAP = spot_instrument("BTC", "USDT"), swap_instrument("BTC", "USDT")
 BID = Order(SPOT, "buy", 2.0, 100.0, "limit", "bid")
 WIDE = [(101.0, 9.0)]
 
@@ -115,6 +115,58 @@ def test_an_order_that_would_meet_an_own_one_follows_the_named_policy(
     result = engine_on(bars, cash=1e4, self_trade=policy).run(scripted(script))
     assert result.fills["size"].sum() == pytest.approx(filled)
     assert result.rejections.select("order_id", "reason").rows() == refused
+
+
+def test_own_orders_that_may_trade_are_booked_on_both_sides(engine_on, scripted, bars_of):
+    """Sold 4 into an own bid of 1 at 99.5 and the market's at 99: 3 are sold, and both sides of the own trade pay."""
+    script = {0: [Order(SPOT, "buy", 1.0, 99.5, "limit"), Order(SPOT, "sell", 4.0)], 1: [Target(SPOT, 0.0)]}
+    bars = bars_of([[(99.0, 9.0)]] * 2, [WIDE] * 2)
+    result = engine_on(bars, cash=1e4, rate=0.01, fee_basis="fill", self_trade="allow").run(scripted(script))
+    assert result.fills.select("order_id", "liquidity", "paid", "position").rows() == [
+        (2, "taker", pytest.approx(99.5 + 297), -4.0),
+        (1, "maker", pytest.approx(99.5), -3.0),
+        (3, "taker", pytest.approx(303), 0.0),
+    ]
+    assert result.bars["cash"].to_list() == pytest.approx([1e4 + 297 - 0.01 * (396.5 + 99.5), 1e4 - 6 - 0.01 * 799])
+    assert result.rejections.height == 0
+
+
+def test_a_trade_far_larger_than_any_book_shown_fills_what_rests(engine_on, scripted, bars_of):
+    trades = trades_at([11, 12], [100.0, 100.0], [1e-20, 5e4], [False, False])
+    bars = bars_of([[(100.0, 3.0)]] * 2, [WIDE] * 2)
+    result = engine_on(bars, cash=1e3, leg={"trades": trades}).run(scripted({0: [BID]}))
+    assert result.fills.select("size", "price").rows() == [(2.0, 100.0)]
+
+
+def test_sizes_that_the_book_cannot_count_are_refused_and_leave_no_dust(engine_on, scripted, book_bars):
+    """Beside a book of 500, 0.001 is no whole number of steps: what rounding leaves of a position is none."""
+    script = {
+        0: [Order(SPOT, "buy", 0.001, 101.0, "limit"), Order(SPOT, "buy", 1e-16), Target(SPOT, 0.001 + 1e-16)],
+        1: [Order(SPOT, "sell", 0.001), Target(SPOT, 0.0), Order(SPOT, "buy", 1e5, 50.0, "limit")],
+    }
+    bars = book_bars([100.0, 100.0], size=100.0, tick=1.0)
+    result = engine_on(bars, cash=1e4, depth_policy="partial").run(scripted(script))
+    assert result.positions["position"].to_list() == [pytest.approx(0.001, rel=1e-9), 0.0]
+    assert result.fills.select("side", "beyond_book").rows() == [("buy", 0.0), ("sell", 0.0)]
+    assert result.rejections.select("order_id", "reason").rows() == [(2, "too_small"), (6, "too_large")]
+
+
+def test_an_answer_to_one_legs_fill_meets_the_other_legs_new_book(engine_on, scripted, bars_of, book_frame):
+    """The bid at 90 fills when both markets fall to 80, in a snapshot or at a bar's end: the hedge gets 79, not 99."""
+
+    class Hedge(scripted):
+        def on_fill(self, fill, ctx):
+            return [Order(SWAP, "sell", fill.size)] if fill.instrument == SPOT else None
+
+    high, low = ([(99.0, 5.0)], [(101.0, 5.0)]), ([(79.0, 5.0)], [(81.0, 5.0)])
+    finer = {"snapshots": book_frame([15], *([side] for side in low))}
+    for leg, last in (({}, low), (finer, high)):
+        bars = bars_of(*([one, other] for one, other in zip(high, last, strict=True)))
+        engine = engine_on(bars, cash=1e4, leg=leg)
+        engine.add(SWAP, bars, **leg)
+        result = engine.run(Hedge({0: [Order(SPOT, "buy", 1.0, 90.0, "limit")]}))
+        assert result.fills["price"].to_list() == pytest.approx([90.0, 79.0])
+        assert result.fills["timestamp"].n_unique() == 1
 
 
 def test_orders_do_not_outlive_a_gap(engine_on, scripted, bars_of):

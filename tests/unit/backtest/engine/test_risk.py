@@ -112,6 +112,31 @@ def test_the_kill_switch_of_the_engine(engine_on):
     assert walk.result().stopped == "operator"
 
 
+def test_a_kill_from_a_callback_closes_what_the_same_moment_fills_too(engine_on, scripted, bars_of):
+    """Two bids fill at once; the switch is thrown on word of the first, and nothing may be left of the second."""
+    bars = bars_of([[(99.0, 5.0)], [(79.0, 5.0)]], [[(101.0, 5.0)], [(81.0, 5.0)]])
+    engine = engine_on(bars, cash=1e4)
+    engine.subscribe(lambda change: engine.kill("alarm"), "per_fill")
+    bids = [Order(SPOT, "buy", 1.0, price, "limit") for price in (90.0, 91.0)]
+    result = engine.run(scripted({0: bids, 1: [Order(SPOT, "buy", 1.0)]}))
+    assert result.stopped == "alarm"
+    assert result.positions["position"].to_list() == [0.0, 0.0]
+    assert result.fills["cause"].to_list() == ["order", "order", "stop"]
+    assert reasons(result) == ["stopped"]
+
+
+def test_legs_that_move_at_one_time_are_judged_together(engine_on, bars_of, book_frame):
+    """A hedge whose two snapshots fall by half at one moment loses nothing and is neither closed nor stopped."""
+    high, low = ([[(99.99, 50.0)]], [[(100.01, 50.0)]]), ([[(49.99, 50.0)]], [[(50.01, 50.0)]])
+    bars, leg = bars_of(high[0] * 2, high[1] * 2), {"snapshots": book_frame([15], *low)}
+    margin = {"mode": "cross", "spot_initial_rate": 0.1, "spot_maintenance_rate": 0.05}
+    engine = engine_on(bars, cash=400, leg=leg, margin=margin, risk={"max_drawdown": 0.1})
+    engine.add(SWAP, bars, **leg)
+    result = engine.run_targets({SPOT: [10.0] * 2, SWAP: [-10.0] * 2})
+    assert result.stopped is None
+    assert result.fills["cause"].to_list() == ["target", "target"]
+
+
 def test_answers_to_fills_cannot_go_on_for_ever(engine_on, scripted):
     class Greedy(scripted):
         def on_fill(self, fill, ctx):
