@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from archetype_dagster.backtest.engine.instruments import Instrument
-from archetype_dagster.envs.checks import LARGEST, checked_targets
+from archetype_dagster.envs.checks import LARGEST, check_begun, checked_targets
 from archetype_dagster.envs.legs import Leg
 from archetype_dagster.envs.portfolio import Portfolio
 from archetype_dagster.envs.sources import MarketData, several_legs, single_leg
@@ -52,6 +52,7 @@ class PortfolioEnv(gym.Env[StateArray, Any]):
         self.portfolio = Portfolio(legs, settings, execution, num_envs=1)
         self.observation_space, self.action_space = portfolio_spaces(self.portfolio)
         self._first_seed = seed
+        self._is_over = True
         self._path: list[tuple[int, float, NDArray[np.float64]]] = []
 
     @property
@@ -79,6 +80,7 @@ class PortfolioEnv(gym.Env[StateArray, Any]):
             raise ValueError(f"options may hold 'start' only, got {sorted(chosen)}")
         starts = self.portfolio.draw_starts(1, self.np_random) if start is None else np.array([start], dtype=np.int64)
         self.portfolio.begin(np.zeros(1, dtype=np.int64), starts)
+        self._is_over = False
         self._path = []
         return self._seen()
 
@@ -86,13 +88,16 @@ class PortfolioEnv(gym.Env[StateArray, Any]):
         """Trade to the action's positions and let a bar pass.
 
         Raises:
+            ResetNeeded: the episode is over, or none has begun.
             ValueError: an action of another shape, NaN, or outside what the action space allows.
         """
+        check_begun(self._is_over)
         portfolio = self.portfolio
         discrete = self.settings.actions == "discrete"
         shape = (portfolio.num_legs,)
         taken = np.reshape(action, -1) if discrete and portfolio.num_legs == 1 and np.ndim(action) == 0 else action
         step = portfolio.step(checked_targets(taken, shape, discrete=discrete)[np.newaxis])
+        self._is_over = bool(step.terminated[0] or step.truncated[0])
         observation, info = self._seen()
         info |= {"loss": float(step.losses[0]), "funding": float(step.funding[0])}
         return observation, float(step.rewards[0]), bool(step.terminated[0]), bool(step.truncated[0]), info

@@ -165,13 +165,15 @@ class BatchedTradingEnv:
         """Put every copy where `state` found it.
 
         Raises:
-            ValueError: the state of another number of copies, or of rows that this dataset lacks.
+            ValueError: the state of another number of copies, of rows that this dataset lacks, or of no action.
         """
         for name, own in (("row", self._row), ("held", self._held), ("end", self._end)):
             if name not in state or state[name].shape != own.shape:
                 raise ValueError(f"the state must hold {name!r} for {self.num_envs} copies, got {sorted(state)}")
         if state["row"].min() < 0 or state["end"].max() >= len(self.dataset):
             raise ValueError(f"the state holds rows outside 0..{len(self.dataset) - 1}")
+        if (state["row"] > state["end"]).any() or not np.isin(state["held"], (0, 1, 2)).all():
+            raise ValueError("the state must hold rows up to their episodes' ends and actions 0, 1 or 2")
         self._row[:], self._held[:], self._end[:] = state["row"], state["held"], state["end"]
 
     def _restart(self, copies: IndexArray) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -12,6 +13,16 @@ from archetype_dagster.types import BoolArray, FloatArray, IndexArray
 
 # Bound of observations: finite, so that a space says that no infinity is ever shown.
 LARGEST: Final = float(np.finfo(np.float32).max)
+
+
+def check_begun(is_over: bool) -> None:
+    """Refuse a step that no episode is there for.
+
+    Raises:
+        ResetNeeded: the episode is over, or none has begun.
+    """
+    if is_over:
+        raise gym.error.ResetNeeded("the episode is over or none has begun: call reset")
 
 
 def checked_choice(action: ArrayLike, choices: int) -> int:

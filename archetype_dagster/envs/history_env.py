@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
-from archetype_dagster.envs.checks import LARGEST, checked_targets, drawn_start
+from archetype_dagster.envs.checks import LARGEST, check_begun, checked_targets, drawn_start
 from archetype_dagster.envs.price_panel import PricePanel
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.settings.task_environments import HistorySettings
@@ -116,8 +116,7 @@ class HistoryEnv(gym.Env[StateArray, Any]):
             ValueError: an action of another shape, NaN, infinite, or outside -1..1.
             gymnasium.error.ResetNeeded: the episode is over, or none has begun.
         """
-        if self._is_over:
-            raise gym.error.ResetNeeded("the episode is over or none has begun: call reset")
+        check_begun(self._is_over)
         taken = checked_targets(action, self.action_space.shape or (), discrete=False)
         reward, events = self._act(taken)
         terminated = events["ended"] is not None

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from archetype_dagster.codebook import Codebook
-from archetype_dagster.envs.checks import LARGEST, checked_choice, drawn_start
+from archetype_dagster.envs.checks import LARGEST, check_begun, checked_choice, drawn_start
 from archetype_dagster.envs.embedded import embedded_codebook, embedded_dataset, embedded_selector
 from archetype_dagster.envs.plans import DecodedPlans
 from archetype_dagster.market.dataset import MarketDataset
@@ -74,6 +74,7 @@ class RefinementEnv(gym.Env[StateArray, Any]):
         self._is_start[self._starts] = True
         self._plans = DecodedPlans(self._starts, self._base_plans)
         self._first_seed = seed
+        self._is_over = True
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -97,14 +98,17 @@ class RefinementEnv(gym.Env[StateArray, Any]):
         )[0]
         self._legal = legal_override_mask(self._base)[0]
         self._step = 0
+        self._is_over = False
         return self._observation(), self._info()
 
     def step(self, action: ArrayLike) -> tuple[StateArray, float, bool, bool, dict[str, Any]]:
         """Override (0 short, 2 long) or do nothing (1) on this bar.
 
         Raises:
+            ResetNeeded: the episode is over, or none has begun.
             ValueError: anything but 0, 1 or 2.
         """
+        check_begun(self._is_over)
         choice = checked_choice(action, 3)
         if self.action_masks()[choice] and choice != NO_OVERRIDE:
             return self._end(self._step, choice - 1)
@@ -123,6 +127,7 @@ class RefinementEnv(gym.Env[StateArray, Any]):
         return actions
 
     def _end(self, step: int, direction: int) -> tuple[StateArray, float, bool, bool, dict[str, Any]]:
+        self._is_over = True
         actions = apply_override(self._base, [step], [direction], self.settings.override)
         earned = float(self._rewards_of(actions).sum())
         # Hindsight enters the reward alone, as the regret of Eq. (8) asks.

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from archetype_dagster.codebook import Codebook
-from archetype_dagster.envs.checks import LARGEST, checked_choice, drawn_start
+from archetype_dagster.envs.checks import LARGEST, check_begun, checked_choice, drawn_start
 from archetype_dagster.envs.embedded import embedded_codebook, embedded_dataset
 from archetype_dagster.envs.plans import DecodedPlans
 from archetype_dagster.market.dataset import MarketDataset
@@ -66,6 +66,7 @@ class ArchetypeSelectionEnv(gym.Env[StateArray, Any]):
         self._first_seed = seed
         self._row = 0
         self._steps = 0
+        self._is_over = True
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -79,14 +80,17 @@ class ArchetypeSelectionEnv(gym.Env[StateArray, Any]):
         self._first_seed = None
         self._row = drawn_start(self._starts, self._is_start, self.np_random, options)
         self._steps = 0
+        self._is_over = False
         return self._seen()
 
     def step(self, action: ArrayLike) -> tuple[StateArray, float, bool, bool, dict[str, Any]]:
         """Trade the archetype `action` for a horizon.
 
         Raises:
+            ResetNeeded: the episode is over, or none has begun.
             ValueError: anything but a code 0..K-1.
         """
+        check_begun(self._is_over)
         code = checked_choice(action, self.codebook.num_codes)
         batch = self.dataset.horizons(np.array([self._row]))
         actions = self._plans.at(self._row)[np.newaxis, code]
@@ -94,10 +98,11 @@ class ArchetypeSelectionEnv(gym.Env[StateArray, Any]):
         rewards = 100 * money[0] / (self.dataset.max_position * batch.mark[0, 0])
         self._row += self.dataset.horizon_bars
         self._steps += 1
-        truncated = self._steps >= self.episode_horizons or not self._is_start[self._row]
+        truncated = bool(self._steps >= self.episode_horizons or not self._is_start[self._row])
+        self._is_over = truncated
         observation, info = self._seen()
         info |= {"actions": actions[0].copy(), "rewards": rewards}
-        return observation, float(rewards.sum()), False, bool(truncated), info
+        return observation, float(rewards.sum()), False, truncated, info
 
     def _seen(self) -> tuple[StateArray, dict[str, Any]]:
         info = {"timestamp": self.dataset.timestamps[self._row], "row": self._row}

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from archetype_dagster.backtest.engine.instruments import Instrument
 from archetype_dagster.envs.backtest_env import portfolio_spaces
 from archetype_dagster.envs.batched import BatchedTradingEnv
-from archetype_dagster.envs.checks import LARGEST, checked_targets
+from archetype_dagster.envs.checks import LARGEST, check_begun, checked_targets
 from archetype_dagster.envs.embedded import embedded_dataset
 from archetype_dagster.envs.legs import Leg
 from archetype_dagster.envs.portfolio import Portfolio
@@ -80,8 +80,11 @@ class PortfolioVectorEnv(VectorEnv[StateArray, Any, Any]):
             actions: (N, L) target positions, or 0, 1, 2 where discrete, which for one leg may be (N,).
 
         Raises:
+            ResetNeeded: no episode has begun.
             ValueError: another shape, NaN, or an action outside what the action space allows.
         """
+        # No episode ends on the first row: zero is what an end is before there is any.
+        check_begun(not self.portfolio.end.all())
         taken = np.asarray(actions)
         discrete = self.settings.actions == "discrete"
         if discrete and self.portfolio.num_legs == 1 and taken.ndim == 1:

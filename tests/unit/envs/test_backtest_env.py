@@ -7,7 +7,7 @@ from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from archetype_dagster.backtest import price_bars, replay_priced
 from archetype_dagster.backtest.engine.instruments import spot_instrument
-from archetype_dagster.envs import BacktestEnv
+from archetype_dagster.envs import BacktestEnv, BacktestVectorEnv
 from archetype_dagster.envs.sources import EMBEDDED_MARKET
 from archetype_dagster.market import MarketDataset, compute_features, load_bars
 from archetype_dagster.market.book import mark_prices, order_slippage
@@ -143,6 +143,19 @@ def test_other_future_rows_change_no_past_observation(bars: pl.DataFrame) -> Non
     assert all(equal for equal, before in zip(same, known, strict=True) if before)
     assert sum(known) > 80
     assert not all(same)
+
+
+def test_no_step_is_taken_before_an_episode_or_after_its_end(bars: pl.DataFrame) -> None:
+    """The kernel checks no bounds: a step beyond the last row would read whatever lies behind the table."""
+    env = BacktestEnv(bars, settings=FROM_FIRST)
+    with pytest.raises(gym.error.ResetNeeded, match="none has begun"):
+        env.step(act(1.0))
+    env.reset(options={"start": bars.height - 2})
+    assert env.step(act(1.0))[3]
+    with pytest.raises(gym.error.ResetNeeded, match="is over"):
+        env.step(act(1.0))
+    with pytest.raises(gym.error.ResetNeeded):
+        BacktestVectorEnv(2, bars).step(np.zeros((2, 1)))
 
 
 def test_ruin_terminates_and_is_no_truncation(bars: pl.DataFrame) -> None:

@@ -135,6 +135,9 @@ def test_what_cannot_be_stepped_is_refused(learnable_split: Split) -> None:
         make(dataset.rows(slice(0, 1)))
     with pytest.raises(ValueError, match="'held' for 7 copies"):
         env.restore({"row": env.rows, "end": env.rows})
+    for wrong in ({"held": np.full(7, 3)}, {"row": env.state()["end"] + 1}):
+        with pytest.raises(ValueError, match="up to their episodes' ends"):
+            env.restore({**env.state(), **wrong})
     with pytest.raises(ValueError, match="rows outside"):
         make(dataset.rows(slice(0, 5))).restore({**env.state(), "end": np.full(7, 5)})
 

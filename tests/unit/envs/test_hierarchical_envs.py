@@ -113,6 +113,27 @@ def test_the_seed_decides_starts_and_what_is_no_action_is_refused(learnable_spli
         ArchetypeSelectionEnv(dataset, codebook, episode_horizons=0)
 
 
+def test_an_override_is_paid_once_and_no_step_follows_an_end(learnable_split: Split) -> None:
+    dataset = learnable_split()
+    codebook = embedded_codebook(dataset)
+    selection, refinement = (
+        ArchetypeSelectionEnv(dataset, codebook, episode_horizons=1),
+        RefinementEnv(dataset, codebook),
+    )
+    for env in (selection, refinement):
+        with pytest.raises(gym.error.ResetNeeded, match="none has begun"):
+            env.step(1)
+        env.reset(seed=0)
+    assert selection.step(1)[3]
+    terminated = False
+    while not terminated:
+        legal = refinement.action_masks()
+        terminated = refinement.step(2 if legal[2] else 0 if legal[0] else 1)[2]
+    for env in (selection, refinement):
+        with pytest.raises(gym.error.ResetNeeded, match="is over"):
+            env.step(1)
+
+
 def check_copies(many: gym.vector.VectorEnv, singles: list[gym.Env], actions: np.ndarray, start: np.ndarray) -> None:
     """Every copy answers what a single environment of its own answers."""
     seen, info = many.reset(seed=0, options={"start": start})
