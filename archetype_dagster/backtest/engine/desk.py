@@ -150,10 +150,12 @@ class OrderDesk:
         self.withdraw_pending(reason)
 
     def withdraw_pending(self, reason: str) -> None:
-        """Withdraw what has not been executed yet because of the delay."""
-        while self._pending:
-            _, number, instruction = self._pending.popleft()
-            if isinstance(instruction, Order | Target):
+        """Withdraw what has not been executed yet because of the delay; a kill switch is never withdrawn."""
+        waiting, self._pending = self._pending, deque()
+        for due, number, instruction in waiting:
+            if isinstance(instruction, KillSwitch):
+                self._pending.append((due, number, instruction))
+            elif isinstance(instruction, Order | Target):
                 size = instruction.size if isinstance(instruction, Order) else None
                 leg = self._legs[instruction.instrument]
                 self.books.refuse(leg, number, instruction.tag, reason, "not yet executed", size)

@@ -100,6 +100,24 @@ def test_funding_is_paid_on_the_position_held_into_the_settlement() -> None:
     np.testing.assert_allclose(paid, [0, 0, 2 * 0.01 * mark[3], 0, 1 * 0.02 * mark[5], 0, 0], atol=1e-9)
 
 
+def test_other_future_rows_and_settlements_change_no_past_observation() -> None:
+    bars, funding = tables(160)
+    cut = 90
+    order = np.random.default_rng(1).permutation(np.arange(cut, 160))
+    kept = ["timestamp", "segment", "book_source"]
+    mixed = [pl.concat([leg[kept], leg[[*range(cut), *order]].drop(kept)], how="horizontal") for leg in bars]
+    known = pl.col("timestamp") < bars[1]["timestamp"][cut]
+    rates = {name: table.with_columns(pl.when(known).then("rate").otherwise(0.01)) for name, table in funding.items()}
+    plan = np.random.default_rng(2).uniform(-1, 1, (159, 2)).astype(np.float32)
+    shown = FROM_FIRST.model_copy(update={"lookback_bars": 3})
+    seen = []
+    for data, settled in ((bars, funding), (mixed, rates)):
+        env = MultiLegBacktestEnv([(SPOT, 1.0), (SWAP, 1.0)], data=data, funding=settled, settings=shown)
+        seen.append(np.stack([env.reset()[0], *(env.step(action)[0] for action in plan)]))
+    np.testing.assert_array_equal(seen[0][:cut], seen[1][:cut])
+    assert (seen[0][cut + 1] != seen[1][cut + 1]).any()
+
+
 def test_each_leg_trades_as_it_would_alone() -> None:
     bars, _ = tables()
     pair = MultiLegBacktestEnv([(SPOT, 8.0), (SWAP, 1.0)], data=bars, settings=FROM_FIRST)

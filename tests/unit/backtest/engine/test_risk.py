@@ -1,6 +1,7 @@
 """Limits, margin and the kill switch: what is refused, with which reason, and what ends trading."""
 
 import numpy as np
+import polars as pl
 import pytest
 from pydantic import ValidationError
 
@@ -98,6 +99,15 @@ def test_the_kill_switch_of_a_strategy(engine_on, scripted, closes):
     assert result.stopped == "enough"
     assert result.positions["position"].to_list() == ([1.0, 0.0, 0.0] if closes else [1.0, 1.0, 1.0])
     assert result.rejections.select("reason", "detail").rows() == [("stopped", "enough")]
+
+
+def test_a_delayed_kill_switch_outlives_a_gap(engine_on, scripted, book_bars):
+    bars = book_bars([100, 110, 120, 130], tick=1e-12).with_columns(segment=pl.Series([0, 0, 1, 1], dtype=pl.Int32))
+    script = {0: [Target(SPOT, 1.0)], 1: [KillSwitch("enough"), Target(SPOT, 2.0)]}
+    result = engine_on(bars, delay=1).run(scripted(script))
+    assert result.stopped == "enough"
+    assert result.positions["position"].to_list() == [0.0, 1.0, 0.0, 0.0]
+    assert result.rejections["reason"].to_list() == ["gap"]
 
 
 def test_the_kill_switch_of_the_engine(engine_on):
