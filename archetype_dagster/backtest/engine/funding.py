@@ -1,6 +1,7 @@
 """Funding of swaps: a schedule of rates, checked, and the row of the bars at which each settles.
 
-A settlement at time t is on the position held into t, that is before any fill of time t, at the mark of t.
+A settlement at time t is on the position held into t, at the mark of t: before orders and books of a bar end at t fill
+anything, and after trades and finer snapshots that bear the very same time.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Venue:
             return "too_small", f"at most half a step of {self.book.lot_size:.3g}"
         most = MOST_LOTS * self.book.lot_size
         if order.type != "market" and order.size > most:
-            return "too_large", f"more than {most:.10g}, eight times the deepest book"
+            return "too_large", f"more than {most:.10g}, the most that the book of this leg counts"
         return None
 
     def market(self, order_id: int, side: Side, size: float, *, forced: bool = False) -> Taken:
