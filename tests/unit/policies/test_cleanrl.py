@@ -33,22 +33,22 @@ def adapter(envs: Any, seed: int = 0, **changes: Any) -> CleanRLAdapter:
 
 
 @pytest.mark.parametrize(
-    ("alias", "arguments", "updates"),
+    ("alias", "arguments", "learning_rate", "updates"),
     [
-        ("RecurrentBackbone", {"hidden_size": 32}, 16),
-        ("TransformerBackbone", ATTENTION, 10),
-        ("PatchTSTBackbone", {**ATTENTION, "patch_length": 2, "d_model": 32}, 10),
-        ("LastRow", {}, 16),
+        ("RecurrentBackbone", {"hidden_size": 32}, 1e-2, 16),
+        ("TransformerBackbone", ATTENTION, 3e-3, 10),
+        ("PatchTSTBackbone", {**ATTENTION, "patch_length": 2, "d_model": 32}, 3e-3, 10),
+        ("LastRow", {}, 1e-2, 16),
     ],
 )
 def test_a_bit_shown_some_rows_ago_is_recalled_with_memory_only(
-    alias: str, arguments: dict[str, Any], updates: int, recall_env: type, last_row: str
+    alias: str, arguments: dict[str, Any], learning_rate: float, updates: int, recall_env: type, last_row: str
 ) -> None:
     envs = recall_env()
     agent = adapter(
         envs,
         **{"backbone_alias": alias, "backbone_kwargs": arguments, "features_dim": 32, "hidden_sizes": ()},
-        **{"total_steps": 1024 * updates, "learning_rate": 1e-2, "minibatches": 4},
+        **{"total_steps": 1024 * updates, "learning_rate": learning_rate, "minibatches": 4},
         **{"anneal_learning_rate": False, "entropy_weight": 0.0},
     )
     agent.learn(envs)

@@ -68,6 +68,7 @@ def test_the_greedy_module_answers_as_the_agent_does(
     np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_exported_policies_answer_as_the_trained_ones_do(windows_env: Callable[..., Any], tmp_path: Path) -> None:
     box, discrete = windows_env(BOX), windows_env(DISCRETE)
     agents = {
