@@ -5,7 +5,7 @@ This table is the only place that says what a changed setting invalidates.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -85,6 +85,14 @@ _EXPERIMENT = (
     "refinement",
     "pair",
     "calibration",
+)
+_TRAINED_AGAIN = (
+    "feature_table",
+    "dp_trajectories",
+    "vq_codebook",
+    "archetype_returns",
+    "selection_checkpoint",
+    "refinement_checkpoint",
 )
 _SENSITIVITIES = ("commission_rates", "depth_policies", "delays_bars", "capital_multiples")
 
@@ -313,7 +321,18 @@ _TABLE = (
         ("execution", "market.bar_minutes", "splits", "planner.horizon_bars", "pair"),
     ),
 )
-STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: stage for stage in _TABLE})
+_VERSIONS = {stage.kind: stage.code_version for stage in _TABLE}
+
+
+def _with_what_it_trains(stage: Stage) -> Stage:
+    """The stage; a study's version is followed by those of the phases, none of which need be its parent."""
+    if stage.group != "studies":
+        return stage
+    versions = (stage.code_version, *(_VERSIONS[kind] for kind in _TRAINED_AGAIN))
+    return replace(stage, code_version=".".join(versions))
+
+
+STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: _with_what_it_trains(stage) for stage in _TABLE})
 
 JUDGING_GROUPS: Final = frozenset({"baselines", "judging", "studies"})
 CORE_STAGES: Final = tuple(
