@@ -49,10 +49,10 @@ class StageResources(Protocol):
 
 @dataclass(frozen=True)
 class Roots:
-    """What a stage at the graph's root is made from.
+    """What a stage is made from besides the artifacts that the graph hands it.
 
     Attributes:
-        files: hashes of the files it reads, by name.
+        files: hashes of the files that it reads, or of the programs that it asks, by name.
         parts: artifacts of the months or windows that were made before.
     """
 
@@ -122,7 +122,7 @@ def run_stage(
         describe: metadata for a person, read from the artifact.
         compute: the work, where it is not the stage's own among `COMPUTATIONS`; called only when the
             artifact on disk was not made from exactly this.
-        roots: for a stage at the graph's root, tells what it is made from by settings, pair and store.
+        roots: for a stage that is made from more than `parents`, tells what else by settings, pair and store.
 
     Raises:
         dagster.Failure: an `ArchetypeError`, with its message.

@@ -3,11 +3,13 @@
 import dagster as dg
 import polars as pl
 
-from archetype_dagster.artifacts import Artifact, read_json
+from archetype_dagster.artifacts import Artifact, json_hash, read_json
+from archetype_dagster.backtest.crosscheck import engine_versions
 from archetype_dagster.baselines import BASELINES, load_baseline
 from archetype_dagster.pipeline.computation import StageRun
 from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
 from archetype_dagster.pipeline.stages import STAGES, baseline_stage
+from archetype_dagster.settings import Settings
 from archetype_dagster.studies.auditing import (
     AUDIT_FILE,
     CROSS_CHECKS_FILE,
@@ -25,8 +27,9 @@ from archetype_dagster.studies.robustness import (
 )
 from archetype_dagster.studies.tables import StudyTable
 from assets.evaluation import METRICS
-from assets.execution import run_stage, stage_asset
+from assets.execution import Roots, run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
+from resources.storage import ArtifactStore
 
 
 @stage_asset(ins={name: dg.AssetIn(dagster_type=Artifact) for name in STAGES["method_comparison"].parents})
@@ -63,7 +66,7 @@ def trade_audit(
         return audit_test_ledger(ledger, bars_of(market_bars), table_of(feature_table), run.settings, run.pair)
 
     parents = [market_bars, feature_table, evaluation_report]
-    return run_stage(context, parents, compute=compute, describe=_describe_audit)
+    return run_stage(context, parents, compute=compute, describe=_describe_audit, roots=_engines)
 
 
 @stage_asset()
@@ -99,6 +102,11 @@ def robustness(
 
     parents = [market_bars, feature_table, *phases, method_comparison, *studies]
     return run_stage(context, parents, compute=compute, describe=_describe_robustness)
+
+
+def _engines(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
+    """The engines to replay through, so that the audit is made again once one more is installed."""
+    return Roots(files={f"engine {name}": json_hash(version) for name, version in engine_versions().items()})
 
 
 def _describe_comparison(artifact: Artifact) -> Metadata:

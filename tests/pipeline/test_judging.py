@@ -9,7 +9,8 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from archetype_dagster.artifacts import read_json
+from archetype_dagster.artifacts import read_json, read_manifest
+from archetype_dagster.backtest.crosscheck import engine_versions
 from archetype_dagster.cli import TABLES
 from archetype_dagster.jobs import WINDOWS, Outcome
 from archetype_dagster.pipeline.stages import CORE_STAGES, STAGES
@@ -91,3 +92,12 @@ def test_a_window_made_on_its_own_is_the_one_that_the_walk_forward_used(judged, 
     window = read_json(root / "ETH" / "walk_forward_window" / "2" / "study.json")["runs"][0]
     whole = read_json(root / "ETH" / "walk_forward" / "walk_forward.json")["windows"][1]
     assert window["key"] == whole["key"]
+
+
+@pytest.mark.slow
+def test_an_audit_is_made_again_where_other_engines_are_installed(judged):
+    root, _ = judged
+    made_from = read_manifest(root / "ETH" / "trade_audit", kind="trade_audit").parents
+    assert {name for name in made_from if name.startswith("engine ")} == {
+        f"engine {name}" for name in engine_versions()
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from typing import Final, cast
 
@@ -141,6 +142,11 @@ def cross_check(
 def installed_engines() -> tuple[str, ...]:
     """The engines that can be imported here."""
     return tuple(engine for engine in ENGINES if find_spec(engine) is not None)
+
+
+def engine_versions() -> dict[str, str]:
+    """Version of each engine that can be imported here, by name."""
+    return {engine: installed_version(engine) for engine in installed_engines()}
 
 
 def _engine(name: str) -> tuple[str, Callable[[Signals], EngineAccount]]:
