@@ -7,7 +7,7 @@ FOLDER holds 5-minute candles and funding as spot_5m/BTCUSDT.parquet, perp/BTCUS
 perp/BTCUSDT_funding_8h.parquet; the books are modelled. Without it the embedded market and its funding are used.
 An action is short, flat or long in each leg. Beside the trained policy stand one that stays flat, one
 that acts at random and one that holds spot against the swap; and PPO trained and judged in the same way on the
-same legs with their returns in random order.
+same legs with their returns in random order. Funding stays as it was: what holding earns by it the control earns too.
 """
 
 from __future__ import annotations
