@@ -35,7 +35,7 @@ class AuditReport:
         checks: every rule with the first bar that breaks it.
         trips: the round trips (see `round_trips`).
         statistics: how the ledger traded.
-        total_return: TR recomputed from the trips alone, a fraction.
+        total_return: TR recomputed from the trips alone, a fraction; -1 after ruin, whatever is owed beyond it.
         bars: number of bars audited.
     """
 
@@ -113,7 +113,7 @@ def audit(
         checks=check_rules(rules, ledger.timestamps),
         trips=trips,
         statistics=trade_statistics(agreed, periods_per_year=per_year, trips=trips),
-        total_return=total_return,
+        total_return=-1.0 if ledger.ruined else total_return,
         bars=len(ledger),
     )
 

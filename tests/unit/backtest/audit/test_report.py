@@ -181,7 +181,8 @@ def test_a_ruined_ledger_can_be_honest(book_bars):
     assert ledger.ruined
     report = examine(ledger, bars, settings=ExecutionSettings())
     assert report.failures == ()
-    assert report.total_return < -1
+    assert report.total_return == ledger.performance(52_560).total_return == -1
+    assert report.statistics.net_pnl < -ledger.initial_capital
 
 
 def test_a_ledger_that_is_not_finite_is_refused_by_row(ledger, market):
