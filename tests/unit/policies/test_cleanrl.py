@@ -35,7 +35,7 @@ def adapter(envs: Any, seed: int = 0, **changes: Any) -> CleanRLAdapter:
 @pytest.mark.parametrize(
     ("alias", "arguments", "learning_rate", "updates"),
     [
-        ("RecurrentBackbone", {"hidden_size": 32}, 1e-2, 14),
+        ("RecurrentBackbone", {"hidden_size": 32}, 1e-2, 18),
         ("TransformerBackbone", ATTENTION, 3e-3, 8),
         ("PatchTSTBackbone", {**ATTENTION, "patch_length": 2, "d_model": 32}, 3e-3, 8),
         ("LastRow", {}, 1e-2, 8),
@@ -49,7 +49,7 @@ def test_a_bit_shown_some_rows_ago_is_recalled_with_memory_only(
         envs,
         **{"backbone_alias": alias, "backbone_kwargs": arguments, "features_dim": 32, "hidden_sizes": ()},
         **{"total_steps": 1024 * updates, "learning_rate": learning_rate, "minibatches": 4},
-        **{"anneal_learning_rate": False, "entropy_weight": 0.0},
+        entropy_weight=0.0,
     )
     agent.learn(envs)
     rng = np.random.default_rng(7)
