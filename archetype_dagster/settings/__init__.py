@@ -38,6 +38,7 @@ from archetype_dagster.settings.phases import (
     SelectionSettings,
     TradeConstraint,
 )
+from archetype_dagster.settings.policies import CleanRlSettings, PretrainingSettings
 from archetype_dagster.settings.section import Section
 from archetype_dagster.settings.statistics import StatisticsSettings
 from archetype_dagster.settings.studies import MAX_WINDOWS, StudySettings
@@ -61,6 +62,7 @@ __all__ = [
     "MAX_WINDOWS",
     "PAIRS",
     "BaselineSettings",
+    "CleanRlSettings",
     "CodebookSettings",
     "DecoderKind",
     "Decoding",
@@ -91,6 +93,7 @@ __all__ = [
     "PlannerSettings",
     "PortfolioAllocationSettings",
     "PpoSettings",
+    "PretrainingSettings",
     "PricePathSettings",
     "RefinementSettings",
     "RiskSettings",
