@@ -67,9 +67,12 @@ def test_windows_that_do_not_exist_or_hold_no_horizon_are_refused(tiny):
     with pytest.raises(SettingsError, match=r"window must lie in 0\.\.2, got window=3"):
         window_settings(tiny(), 3)
     with pytest.raises(SettingsError, match="walk_forward_windows, window 0: the test split"):
-        walk_forward_runs(tiny({"studies.walk_forward_windows": 40}))
+        walk_forward_runs(tiny({"studies.walk_forward_windows": 12, "planner.horizon_bars": 24}))
+    few_bars = tiny().splits.test_start + timedelta(minutes=50)
     with pytest.raises(SettingsError, match="leaves no bar"):
-        walk_forward_runs(tiny({"studies.walk_forward_windows": 5000}))
+        walk_forward_runs(tiny({"studies.walk_forward_windows": 12, "splits.test_end": few_bars}))
+    with pytest.raises(SettingsError, match="less than or equal to 12, got 13"):
+        tiny({"studies.walk_forward_windows": 13})
 
 
 @pytest.fixture(scope="module", params=["carry", "settle"])
