@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from archetype_dagster.types import BoolArray, FloatArray, IndexArray, StateArra
 VectorStep = tuple[StateArray, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 
 
-class _TableVectorEnv(VectorEnv[StateArray, Any, Any]):
+class _TableVectorEnv(VectorEnv[StateArray, Any, Any], ABC):
     """N copies that each stand at one of a table's horizon starts; ended ones start anew in the same step.
 
     `info` holds `row` int64 (N,), the dataset row each copy stands on, and where episodes ended `final_obs`
@@ -88,11 +89,13 @@ class _TableVectorEnv(VectorEnv[StateArray, Any, Any]):
             observations[ended] = self._observe()[ended]
         return {**info, "row": self._row()}
 
+    @abstractmethod
     def _observe(self) -> StateArray:
-        raise NotImplementedError
+        """float32 (N, size), the observation of every copy."""
 
+    @abstractmethod
     def _row(self) -> IndexArray:
-        raise NotImplementedError
+        """int64 (N,), the dataset's row that every copy stands on."""
 
 
 class ArchetypeSelectionVectorEnv(_TableVectorEnv):

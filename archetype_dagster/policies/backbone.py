@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import nn
 
 from archetype_dagster.errors import SettingsError
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """Reads L rows of F numbers, oldest first; the last row is the current bar.
 
     A subclass implements `encode` and takes the same three arguments, then its own by keyword. Nothing is carried
@@ -38,9 +40,9 @@ class Backbone(nn.Module):
         """
         return self.encode(self.windows(observations))
 
+    @abstractmethod
     def encode(self, windows: torch.Tensor) -> torch.Tensor:
         """float32 (B, L, F) -> (B, output_dim)."""
-        raise NotImplementedError(f"{type(self).__name__} must implement encode")
 
     def windows(self, observations: torch.Tensor) -> torch.Tensor:
         """Either form of observations as (B, L, F); ValueError for another shape."""

@@ -17,7 +17,7 @@ from archetype_dagster.refinement.table import RefinementTable, build_refinement
 from archetype_dagster.rl.objectives import Parts, hindsight_cross_entropy, refinement_objective
 from archetype_dagster.rl.ppo import ppo_objective, sample_stopping
 from archetype_dagster.rl.stopping import masked_log_probabilities
-from archetype_dagster.rl.training_loop import Objective, TrainingPlan, maximise
+from archetype_dagster.rl.training_loop import Objective, TrainingPlan, batch_passes, maximise
 from archetype_dagster.seeding import seeded_initialisation
 from archetype_dagster.selection.returns_table import training_starts
 from archetype_dagster.selection.selector import Selector
@@ -67,8 +67,7 @@ def train_refiner(
         ArchetypeError: the training diverged.
     """
     codebook = codebook.to(device)
-    passes = 1 if settings.objective == "expected" else settings.ppo.epochs
-    visits = math.ceil(settings.total_steps / (train.horizon_bars * passes))
+    visits = math.ceil(settings.total_steps / (train.horizon_bars * batch_passes(settings)))
     starts = spread_evenly(training_starts(train, 1, split="training"), visits)
     watched_starts = training_starts(validation, validation.horizon_bars, split="validation")
     table = build_refinement_table(train, starts, codebook, selector, settings, beta_1=beta_1, progress=progress)
@@ -125,16 +124,7 @@ def train_refiner(
             "validation_override_rate": (np.concatenate(steps) >= 0).mean().item(),
         }
 
-    plan = TrainingPlan(
-        phase="refinement",
-        num_horizons=len(table),
-        horizon_bars=train.horizon_bars,
-        total_steps=settings.total_steps,
-        batch_size=settings.batch_size,
-        passes=passes,
-        evaluations=settings.evaluations,
-        learning_rate=settings.learning_rate,
-    )
+    plan = TrainingPlan.of("refinement", settings, num_horizons=len(table), horizon_bars=train.horizon_bars)
     history = maximise(
         network,
         plan,

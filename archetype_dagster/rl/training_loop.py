@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import polars as pl
 import torch
@@ -20,11 +20,17 @@ from archetype_dagster.checkpoints import ResumePoint, pack_training_state, unpa
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.rl.objectives import Parts
 from archetype_dagster.seeding import torch_generator
+from archetype_dagster.settings import RefinementSettings, SelectionSettings
 from archetype_dagster.types import Progress
 
 Objective = Callable[[], tuple[torch.Tensor, Parts]]
 Prepare = Callable[[torch.Tensor, torch.Generator], Objective]
 Validate = Callable[[], dict[str, float]]
+
+
+def batch_passes(settings: SelectionSettings | RefinementSettings) -> int:
+    """Gradient passes over each batch: one where the objective is exact, PPO's epochs where it is sampled."""
+    return 1 if settings.objective == "expected" else settings.ppo.epochs
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,22 @@ class TrainingPlan:
     passes: int
     evaluations: int
     learning_rate: float
+
+    @classmethod
+    def of(
+        cls, phase: str, settings: SelectionSettings | RefinementSettings, *, num_horizons: int, horizon_bars: int
+    ) -> Self:
+        """The plan that a phase's settings ask for."""
+        return cls(
+            phase=phase,
+            num_horizons=num_horizons,
+            horizon_bars=horizon_bars,
+            total_steps=settings.total_steps,
+            batch_size=settings.batch_size,
+            passes=batch_passes(settings),
+            evaluations=settings.evaluations,
+            learning_rate=settings.learning_rate,
+        )
 
     @property
     def horizons_per_update(self) -> int:

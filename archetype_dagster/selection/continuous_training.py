@@ -121,16 +121,7 @@ def train_continuous_selector(
             earned = whole.returns(network.embeddings(means).unsqueeze(1))
         return {VALIDATION_SCORE: earned.double().mean().item(), "validation_nll": nll.item()}
 
-    plan = TrainingPlan(
-        phase="selection",
-        num_horizons=len(learnt.starts),
-        horizon_bars=train.horizon_bars,
-        total_steps=settings.total_steps,
-        batch_size=settings.batch_size,
-        passes=1 if settings.objective == "expected" else settings.ppo.epochs,
-        evaluations=settings.evaluations,
-        learning_rate=settings.learning_rate,
-    )
+    plan = TrainingPlan.of("selection", settings, num_horizons=len(learnt.starts), horizon_bars=train.horizon_bars)
     history = maximise(
         network,
         plan,

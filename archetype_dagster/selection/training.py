@@ -86,16 +86,7 @@ def train_selector(
             "validation_kl": label_divergence(log_probs, watched.labels).item(),
         }
 
-    plan = TrainingPlan(
-        phase="selection",
-        num_horizons=len(table.train),
-        horizon_bars=horizon_bars,
-        total_steps=settings.total_steps,
-        batch_size=settings.batch_size,
-        passes=1 if settings.objective == "expected" else settings.ppo.epochs,
-        evaluations=settings.evaluations,
-        learning_rate=settings.learning_rate,
-    )
+    plan = TrainingPlan.of("selection", settings, num_horizons=len(table.train), horizon_bars=horizon_bars)
     history = maximise(
         network,
         plan,
