@@ -29,6 +29,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZIP_MAGIC: Final = b"PK"
 _ENCRYPTED: Final = 1
 _PACKED_BYTES: Final = 2**18
+# The zip reader raises NotImplementedError for a way of packing that it does not know.
 _DAMAGE: Final = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
 
 
