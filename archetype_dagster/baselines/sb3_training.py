@@ -88,8 +88,8 @@ def train_agent(
     if left > 0:
         try:
             agent.learn(left, callback=blocks, log_interval=_NO_DUMPS, reset_num_timesteps=not begun)
-        except ValueError:
-            # The library's distributions refuse scores that are not finite before a validation can.
+        except (ValueError, RuntimeError):
+            # Scores that are not finite meet the library's or torch's own sampling before they meet a validation.
             blocks.require_finite()
             raise
         blocks.close_block()
