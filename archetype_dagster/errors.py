@@ -17,6 +17,10 @@ class ArtifactError(ArchetypeError):
     """An artifact is missing, damaged, foreign or built from other parents than expected."""
 
 
+class SealedSplitError(ArchetypeError):
+    """Something asked for the test split where only training and validation may be seen."""
+
+
 class MarketDataError(ArchetypeError, ValueError):
     """Market data breaks a rule; the message names file, row, field and rule.
 

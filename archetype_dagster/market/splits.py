@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 import numpy as np
 
-from archetype_dagster.errors import MarketDataError
+from archetype_dagster.errors import MarketDataError, SealedSplitError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.settings import SplitSettings
 
 
-class Splits(NamedTuple):
-    """The three parts of one dataset, in order of time."""
+@dataclass(frozen=True)
+class Splits:
+    """The three parts of one dataset, in order of time.
+
+    Attributes:
+        train: to learn from.
+        validation: to choose by.
+        held_out: the test split; None where it is sealed, and its rows are then nowhere in the dataset.
+    """
 
     train: MarketDataset
     validation: MarketDataset
-    test: MarketDataset
+    held_out: MarketDataset | None
+
+    @property
+    def test(self) -> MarketDataset:
+        """The test split; `SealedSplitError` where it is sealed."""
+        if self.held_out is None:
+            raise SealedSplitError("the test split is sealed here: choices are made by the validation split alone")
+        return self.held_out
 
 
-def split_dataset(dataset: MarketDataset, splits: SplitSettings) -> Splits:
+def split_dataset(dataset: MarketDataset, splits: SplitSettings, *, sealed: bool = False) -> Splits:
     """Cut a dataset by bar end into half-open date ranges.
 
     Validation and test lose their first rows that lie within `horizon_bars` bars of the last row of
@@ -30,15 +44,23 @@ def split_dataset(dataset: MarketDataset, splits: SplitSettings) -> Splits:
     Args:
         dataset: T rows, oldest first.
         splits: the date ranges.
+        sealed: leave the test split out, and refuse a dataset that holds anything from validation's end on.
 
     Raises:
         MarketDataError: a split is empty or holds no whole horizon; says what is there.
+        SealedSplitError: a sealed dataset with rows after the validation split.
     """
+    if sealed and len(dataset) and dataset.timestamps[-1] >= _naive(splits.validation_end):
+        raise SealedSplitError(
+            f"a sealed dataset must end before {splits.validation_end:%Y-%m-%d %H:%M}, where validation ends, "
+            f"got a row at {dataset.timestamps[-1]}"
+        )
     ranges = {
         "train": (splits.train_start, splits.train_end),
         "validation": (splits.validation_start, splits.validation_end),
-        "test": (splits.test_start, splits.test_end),
     }
+    if not sealed:
+        ranges["test"] = (splits.test_start, splits.test_end)
     parts: dict[str, MarketDataset] = {}
     last_before = -1
     for name, (start, end) in ranges.items():
@@ -50,7 +72,7 @@ def split_dataset(dataset: MarketDataset, splits: SplitSettings) -> Splits:
             raise MarketDataError(_too_short(dataset, part, name, start, end), field="timestamp")
         parts[name] = part
         last_before = high - 1
-    return Splits(**parts)
+    return Splits(parts["train"], parts["validation"], parts.get("test"))
 
 
 def _purged(dataset: MarketDataset, last_before: int, low: int, high: int) -> int:

@@ -36,12 +36,14 @@ class StageCache:
         device: where networks train.
         progress: where long work reports to.
         published: folder of a stage's artifact of a pair in a result folder; used where it is the one wanted.
+        sealed: whether its stages may not see the test split; see `split_dataset`.
     """
 
     root: Path
     device: torch.device
     progress: Progress
     published: Published | None = None
+    sealed: bool = False
 
     def artifact(self, kind: str, settings: Settings, pair: str) -> Artifact:
         """The artifact of a stage under some settings: found, or else computed with all it needs.
@@ -94,7 +96,7 @@ class StageCache:
         wanted = stage_manifest(stage, pair, settings, parents, source)
 
         def make(resume: ResumePoint) -> Saveable:
-            run = StageRun(pair, settings, self.device, resume, self.progress)
+            run = StageRun(pair, settings, self.device, resume, self.progress, self.sealed)
             return COMPUTATIONS[kind](run, {parent_name(parent, stage): parent for parent in parents})
 
         found = None if self.published is None else _opened(self.published(kind, pair), kind, wanted.key)

@@ -20,6 +20,7 @@ from archetype_dagster.market.market_bars import MarketBars
 from archetype_dagster.market.months import bars_of_months
 from archetype_dagster.market.raw_bars import RawBars
 from archetype_dagster.market.sources import bars_with_report
+from archetype_dagster.market.splits import Splits
 from archetype_dagster.pipeline.inputs import bars_of, splits_of
 from archetype_dagster.pipeline.stages import baseline_stage
 from archetype_dagster.planning import Trajectories, build_trajectories
@@ -46,6 +47,7 @@ class StageRun:
         device: where networks run.
         resume: where a training loop keeps its state.
         progress: where long work reports to.
+        sealed: whether the test split may not be seen; see `split_dataset`.
     """
 
     pair: str
@@ -53,6 +55,11 @@ class StageRun:
     device: torch.device
     resume: ResumePoint
     progress: Progress
+    sealed: bool = False
+
+    def splits(self, feature_table: Artifact) -> Splits:
+        """Training, validation and, unless it is sealed, test datasets of a feature table."""
+        return splits_of(feature_table, self.settings, sealed=self.sealed)
 
 
 Parents = Mapping[str, Artifact]
@@ -73,7 +80,7 @@ def _feature_table(run: StageRun, parents: Parents) -> FeatureTable:
 
 def _dp_trajectories(run: StageRun, parents: Parents) -> Trajectories:
     return build_trajectories(
-        splits_of(parents["feature_table"], run.settings).train,
+        run.splits(parents["feature_table"]).train,
         run.settings.planner,
         seed=run.settings.seed,
         progress=run.progress,
@@ -82,7 +89,7 @@ def _dp_trajectories(run: StageRun, parents: Parents) -> Trajectories:
 
 def _vq_codebook(run: StageRun, parents: Parents) -> Codebook:
     return train_codebook(
-        splits_of(parents["feature_table"], run.settings).train,
+        run.splits(parents["feature_table"]).train,
         Trajectories.load(parents["dp_trajectories"].directory),
         run.settings.codebook,
         seed=run.settings.seed,
@@ -93,7 +100,7 @@ def _vq_codebook(run: StageRun, parents: Parents) -> Codebook:
 
 
 def _archetype_returns(run: StageRun, parents: Parents) -> ArchetypeReturns:
-    splits = splits_of(parents["feature_table"], run.settings)
+    splits = run.splits(parents["feature_table"])
     return build_archetype_returns(
         splits.train,
         splits.validation,
@@ -106,7 +113,7 @@ def _archetype_returns(run: StageRun, parents: Parents) -> ArchetypeReturns:
 
 
 def _selection_checkpoint(run: StageRun, parents: Parents) -> Selector:
-    splits = splits_of(parents["feature_table"], run.settings)
+    splits = run.splits(parents["feature_table"])
     return train_selector(
         splits.train,
         splits.validation,
@@ -121,7 +128,7 @@ def _selection_checkpoint(run: StageRun, parents: Parents) -> Selector:
 
 
 def _refinement_checkpoint(run: StageRun, parents: Parents) -> Refiner:
-    splits = splits_of(parents["feature_table"], run.settings)
+    splits = run.splits(parents["feature_table"])
     return train_refiner(
         splits.train,
         splits.validation,
@@ -137,7 +144,7 @@ def _refinement_checkpoint(run: StageRun, parents: Parents) -> Refiner:
 
 
 def _baseline(name: str, run: StageRun, parents: Parents) -> Strategy:
-    splits = splits_of(parents["feature_table"], run.settings)
+    splits = run.splits(parents["feature_table"])
     return fit_baseline(
         name,
         splits.train,

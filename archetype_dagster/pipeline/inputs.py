@@ -23,9 +23,9 @@ def table_of(feature_table: Artifact) -> FeatureTable:
     return FeatureTable.load(feature_table.directory)
 
 
-def splits_of(feature_table: Artifact, settings: Settings) -> Splits:
-    """Training, validation and test datasets."""
-    return split_dataset(table_of(feature_table).dataset(settings), settings.splits)
+def splits_of(feature_table: Artifact, settings: Settings, *, sealed: bool = False) -> Splits:
+    """Training, validation and test datasets; without the test split where it is `sealed`, see `split_dataset`."""
+    return split_dataset(table_of(feature_table).dataset(settings), settings.splits, sealed=sealed)
 
 
 def policy_of(codebook: Artifact, selector: Artifact, refiner: Artifact | None, settings: Settings) -> TradingPolicy:

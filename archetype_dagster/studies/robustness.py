@@ -17,8 +17,7 @@ from archetype_dagster.backtest.statistics import Certainty, Overfitting, certai
 from archetype_dagster.market.feature_table import FeatureTable
 from archetype_dagster.settings import Settings
 from archetype_dagster.studies.comparison import POLICY, MethodComparison
-from archetype_dagster.studies.tables import StudyTable
-from archetype_dagster.studies.trials import collect_trials
+from archetype_dagster.studies.trials import Tried, collect_trials
 from archetype_dagster.types import JsonDict, Progress
 
 ROBUSTNESS_FILE: Final = "robustness.json"
@@ -66,7 +65,7 @@ def judge_robustness(
     table: FeatureTable,
     policy: TradingPolicy,
     comparison: MethodComparison,
-    studies: Mapping[str, StudyTable],
+    studies: Mapping[str, Tried],
     settings: Settings,
     pair: str,
     *,
@@ -74,7 +73,7 @@ def judge_robustness(
 ) -> Robustness:
     """Judge the policy's test account by everything that was tried to get it.
 
-    Sharpe ratios are deflated by the number of runs of all studies and their spread on the validation
+    Sharpe ratios are deflated by the number of runs of all studies and sweeps and their spread on the validation
     split, where choices are made; the probability of overfitting is computed from the same returns.
 
     Args:
@@ -82,7 +81,7 @@ def judge_robustness(
         table: features, costs and scaler.
         policy: the frozen phases.
         comparison: every method's account on the test split.
-        studies: the studies of the pair by name.
+        studies: the studies and sweeps of the pair by name.
         settings: the run's settings.
         pair: traded pair.
         progress: told of the long parts.

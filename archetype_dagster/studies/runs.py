@@ -72,11 +72,11 @@ def judged(run: StudyRun, pair: str, cache: StageCache) -> StudyResult:
     def account(resume: ResumePoint) -> StudyAccounts:
         bars, dates = bars_of(parents[0]), settings.splits
         splits = splits_of(parents[1], settings)
-        validation, _ = _accounts(
+        validation, _ = split_accounts(
             bars, splits.validation, policy, settings, (dates.validation_start, dates.validation_end)
         )
         return StudyAccounts(
-            validation, *_accounts(bars, splits.test, policy, settings, (dates.test_start, dates.test_end))
+            validation, *split_accounts(bars, splits.test, policy, settings, (dates.test_start, dates.test_end))
         )
 
     kept = cache.kept(_RESULT, settings, pair, parents, account)
@@ -84,14 +84,25 @@ def judged(run: StudyRun, pair: str, cache: StageCache) -> StudyResult:
     return StudyResult(pair, run, kept.manifest.key, found.validation, found.test, found.book_sources)
 
 
-def _accounts(
+def split_accounts(
     bars: pl.DataFrame,
     dataset: MarketDataset,
     policy: TradingPolicy,
     settings: Settings,
     span: tuple[datetime, datetime],
 ) -> tuple[SplitResult, tuple[str, ...]]:
-    """The policy's accounts on a split, and the sources of its books."""
+    """The policy's accounts on a split, and the sources of its books.
+
+    Args:
+        bars: all bars of the pair, segmented.
+        dataset: the split's rows.
+        policy: the frozen phases.
+        settings: what it is judged under.
+        span: half-open range of the split's bar ends, UTC.
+
+    Raises:
+        MarketDataError: no bar, or no dataset row, in the range.
+    """
     accounts = SplitAccounts(bars, dataset, settings, span)
     decisions = decide(policy, dataset)
     by_name = {"no_refinement": decisions.base_actions}

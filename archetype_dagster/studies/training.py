@@ -66,7 +66,7 @@ def _continuous_policy(run: StudyRun, pair: str, cache: StageCache) -> tuple[Tra
     bars, table, codebook = cache.artifacts(("market_bars", "feature_table", "vq_codebook"), settings, pair)
 
     def train(resume: ResumePoint) -> ContinuousSelector:
-        splits = splits_of(table, settings)
+        splits = splits_of(table, settings, sealed=cache.sealed)
         return train_continuous_selector(
             splits.train,
             splits.validation,

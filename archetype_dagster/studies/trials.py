@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 
-from archetype_dagster.studies.tables import StudyTable
-from archetype_dagster.types import FloatArray
+from archetype_dagster.types import FloatArray, JsonDict
+
+
+class Tried(Protocol):
+    """What was tried: a study of the pair, or a sweep."""
+
+    @property
+    def runs(self) -> Mapping[str, JsonDict]:
+        """Facts of each run by name: `key`, `account` and, under `validation`, its metrics there."""
+
+    @property
+    def validation(self) -> pl.DataFrame:
+        """`timestamp` and the per-bar return of each run by name."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class Trials:
     sharpes: tuple[float | None, ...]
 
 
-def collect_trials(studies: Mapping[str, StudyTable]) -> Trials:
+def collect_trials(studies: Mapping[str, Tried]) -> Trials:
     """The runs' own accounts on the validation split, where choices are made; the same run counts once.
 
     Args:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archetype_dagster.errors import MarketDataError
+from archetype_dagster.errors import MarketDataError, SealedSplitError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.market.splits import split_dataset
 from archetype_dagster.settings import SplitSettings
@@ -76,7 +76,7 @@ def test_no_row_of_a_later_split_is_within_a_horizon_of_the_earlier_one(missing:
         assert before.timestamps[-1] < after.timestamps[0]
         same = after.segment == before.segment[-1]
         assert (after.mark[same] - before.mark[-1] > HORIZON).all()
-    kept = sum(len(part) for part in parts)
+    kept = sum(len(part) for part in (parts.train, parts.validation, parts.test))
     assert len(data) - 2 * HORIZON <= kept <= len(data)
 
 
@@ -91,6 +91,20 @@ def test_no_row_of_a_later_split_is_within_a_horizon_of_the_earlier_one(missing:
 def test_a_split_without_a_horizon_says_what_is_there(bars: tuple[int, ...], message: str) -> None:
     with pytest.raises(MarketDataError, match=message):
         split_dataset(dataset(np.arange(100)), ranges(*bars))
+
+
+def test_a_sealed_test_split_is_neither_needed_nor_given() -> None:
+    whole = split_dataset(dataset(np.arange(100)), ranges(0, 40, 40, 70, 70, 100))
+    sealed = split_dataset(dataset(np.arange(70)), ranges(0, 40, 40, 70, 70, 100), sealed=True)
+    assert sealed.train.mark.tolist() == whole.train.mark.tolist()
+    assert sealed.validation.mark.tolist() == whole.validation.mark.tolist()
+    with pytest.raises(SealedSplitError, match="the test split is sealed"):
+        _ = sealed.test
+
+
+def test_a_sealed_dataset_that_goes_on_after_validation_is_refused() -> None:
+    with pytest.raises(SealedSplitError, match=r"must end before 2024-01-01 11:40, .* got a row at 2024-01-01T11:40"):
+        split_dataset(dataset(np.arange(71)), ranges(0, 40, 40, 70, 80, 100), sealed=True)
 
 
 def test_an_execution_delay_makes_a_horizon_longer() -> None:
