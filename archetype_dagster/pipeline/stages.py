@@ -345,8 +345,8 @@ def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDi
 
     `refinement.beta_1` is the value used for the pair. `market.path` and `market.by_month` are left out,
     because the content of the files counts and not where they lie or in how many steps they are read, and
-    so are the seed (see `stage_seed`), the parts of `market` that belong to another source and the PPO
-    settings where the objective is exact.
+    so are the seed (see `stage_seed`), the parts of `market` that belong to another source, the PPO
+    settings where the objective is exact and the window's where there is no backbone.
     """
     values: JsonDict = {}
     _flatten(_settings_tree(settings, pair), "", values)
@@ -383,6 +383,8 @@ def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
     for phase in ("selection", "refinement"):
         if tree[phase]["objective"] == "expected":
             del tree[phase]["ppo"]
+        if tree[phase]["backbone"] is None:
+            del tree[phase]["backbone"], tree[phase]["lookback_bars"], tree[phase]["backbone_kwargs"]
     if pair is not None:
         tree["pair"] = settings.pair(pair).model_dump(mode="json", exclude={"beta_1"})
         tree["refinement"]["beta_1"] = settings.beta_1(pair)

@@ -75,7 +75,12 @@ def train_refiner(
         validation, watched_starts, codebook, selector, settings, beta_1=beta_1, progress=progress
     )
     with seeded_initialisation(seed, "refinement"):
-        network = RefinerNetwork(train.num_features, context_size(table.codes_embedding.shape[1]), settings.hidden_size)
+        network = RefinerNetwork(
+            train.num_features,
+            context_size(table.codes_embedding.shape[1]),
+            settings.hidden_size,
+            **settings.market_input,
+        )
     network.start_patient(train.horizon_bars)
     network.to(device)
     horizons = _HorizonTensors(train, table, device)

@@ -81,7 +81,9 @@ def train_continuous_selector(
             f"got {codebook.settings.embedding!r}; train_selector chooses among its codes"
         )
     with seeded_initialisation(seed, "selection"):
-        network = GaussianSelectorNetwork(train.num_features, codebook.settings.code_dim, settings.hidden_sizes)
+        network = GaussianSelectorNetwork(
+            train.num_features, codebook.settings.code_dim, settings.hidden_sizes, **settings.market_input
+        )
     network.to(device)
     codebook = codebook.to(device)
     learnt = _Starts.of(train, training_starts(train, settings.stride_bars, split="training"), codebook, planner)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from archetype_dagster.selection.network import mlp
+from archetype_dagster.selection.network import SelectorTrunk
 
 
-class GaussianSelectorNetwork(nn.Module):
-    """An MLP with a head for the mean of u and a head for the state's value; z = centre + spread * u.
+class GaussianSelectorNetwork(SelectorTrunk):
+    """A trunk with a head for the mean of u and a head for the state's value; z = centre + spread * u.
 
     u is the embedding z in units of the demonstrations' own centre and spread, so that the untrained policy
     already draws embeddings of the size that the decoder knows. A dimension in which they do not differ has
@@ -22,6 +23,7 @@ class GaussianSelectorNetwork(nn.Module):
         num_features: market features F.
         code_dim: dimension D of an embedding.
         hidden_sizes: units of the shared layers, at least one.
+        backbone: alias, lookback_bars and backbone_kwargs as in `SelectorTrunk`.
 
     Attributes:
         log_std: Parameter (D,), logarithm of the policy's standard deviation of u, the same in every state.
@@ -30,24 +32,27 @@ class GaussianSelectorNetwork(nn.Module):
 
     Raises:
         ValueError: no hidden layer.
+        SettingsError: see `MarketInput`.
     """
 
     centre: Tensor
     spread: Tensor
 
-    def __init__(self, num_features: int, code_dim: int, hidden_sizes: Sequence[int]) -> None:
-        super().__init__()
-        self.shape = {"num_features": num_features, "code_dim": code_dim, "hidden_sizes": list(hidden_sizes)}
-        self.trunk = mlp(num_features, hidden_sizes)
+    def __init__(self, num_features: int, code_dim: int, hidden_sizes: Sequence[int], **backbone: Any) -> None:
+        super().__init__(num_features, hidden_sizes, **backbone)
+        self.shape |= {"code_dim": code_dim}
         self.actor = nn.Linear(hidden_sizes[-1], code_dim)
         self.critic = nn.Linear(hidden_sizes[-1], 1)
         self.log_std = nn.Parameter(torch.zeros(code_dim))
         self.register_buffer("centre", torch.zeros(code_dim))
         self.register_buffer("spread", torch.ones(code_dim))
 
-    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of u and the state's value in percent of notional: float32 (B, F) -> (B, D) and (B,)."""
-        hidden = self.trunk(states)
+    def forward(self, market: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean of u and the state's value in percent of notional.
+
+        float32 (B, F) where `lookback_bars` is 1, else (B, L, F), as for `SelectorNetwork` -> (B, D) and (B,).
+        """
+        hidden = self.hidden(market)
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
     def measure(self, embeddings: Tensor) -> None:

@@ -55,7 +55,7 @@ def train_selector(
     table.train.check_made_from(train)
     table.validation.check_made_from(validation)
     with seeded_initialisation(seed, "selection"):
-        network = SelectorNetwork(train.num_features, table.num_codes, settings.hidden_sizes)
+        network = SelectorNetwork(train.num_features, table.num_codes, settings.hidden_sizes, **settings.market_input)
     network.to(device)
     starts = _StartTensors(train, table.train, device)
     watched = _StartTensors(validation, table.validation, device)

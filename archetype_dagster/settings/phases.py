@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from archetype_dagster.errors import SettingsError
 from archetype_dagster.settings.section import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Section
 
 TradeConstraint = Literal["single_change", "round_trip"]
@@ -73,7 +75,44 @@ class PpoSettings(Section):
     gae_lambda: Fraction = Field(0.95, description="Lambda of generalised advantage estimation.")
 
 
-class SelectionSettings(Section):
+class BackboneSettings(Section):
+    """What a phase's network reads of the market: the current bar, or a window of bars through a backbone."""
+
+    backbone: str | None = Field(None, description="Alias of the backbone; empty reads the current bar alone.")
+    lookback_bars: PositiveInt = Field(1, description="Bars of the backbone's window, the current one included.")
+    backbone_kwargs: dict[str, Any] = Field(default_factory=dict, description="The backbone's own arguments.")
+
+    @model_validator(mode="after")
+    def _window_for_a_backbone(self) -> Self:
+        check_backbone(self.backbone, self.lookback_bars, self.backbone_kwargs)
+        return self
+
+    @property
+    def market_input(self) -> dict[str, Any]:
+        """The three as arguments of a network."""
+        names = ("backbone", "lookback_bars", "backbone_kwargs")
+        return {name: getattr(self, name) for name in names}
+
+
+def check_backbone(backbone: str | None, lookback_bars: int, backbone_kwargs: Mapping[str, Any]) -> None:
+    """SettingsError unless a window goes with a backbone and the current bar alone with none."""
+    if backbone is not None and lookback_bars < 2:
+        raise SettingsError(
+            f"backbone {backbone!r} reads a window: lookback_bars must be at least 2, got lookback_bars={lookback_bars}"
+        )
+    if backbone is None and lookback_bars != 1:
+        raise SettingsError(f"lookback_bars must be 1 without a backbone, got lookback_bars={lookback_bars}")
+    if backbone is None and backbone_kwargs:
+        raise SettingsError(f"backbone_kwargs need a backbone, got backbone_kwargs={dict(backbone_kwargs)}")
+    given = sorted({"input_features", "sequence_length", "output_dim"} & set(backbone_kwargs))
+    if given:
+        raise SettingsError(
+            f"backbone_kwargs must not hold {given}: rows and width of a window follow from lookback_bars and the "
+            "features, and the backbone's output from the network's units"
+        )
+
+
+class SelectionSettings(BackboneSettings):
     """Phase II: choosing an archetype at a horizon's start."""
 
     objective: Objective = Field("expected", description="Exact expected return, or sampled PPO.")
@@ -87,7 +126,7 @@ class SelectionSettings(Section):
     ppo: PpoSettings = Field(PpoSettings(), description="PPO settings.")
 
 
-class RefinementSettings(Section):
+class RefinementSettings(BackboneSettings):
     """Phase III: overriding the archetype at most once per horizon."""
 
     objective: Objective = Field("expected", description="Exact optimal-stopping objective, or sampled PPO.")
