@@ -1,9 +1,9 @@
-"""Small vocabulary shared by every floor: actions, array aliases and the progress protocol."""
+"""Small vocabulary shared by every floor: actions, rules by name, array aliases and the progress protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,11 @@ SHORT: Final = 0
 FLAT: Final = 1
 LONG: Final = 2
 ACTION_NAMES: Final = ("short", "flat", "long")
+
+# Here and not in the settings, which need more at run time than a deployed policy may.
+DepthPolicy = Literal["extrapolate", "last_level", "reject"]
+HorizonBoundary = Literal["carry", "settle"]
+FeatureScale = Literal["relative", "raw"]
 
 
 class Progress(Protocol):

@@ -1,48 +1,26 @@
-"""Walking the order book, the mark price, and the cost table that every consumer prices trades with.
+"""The mark price, and the cost table that every consumer prices trades with.
 
-There is one walk. Planner, training, environments, replay and engine all come here, so a plan
-replayed earns exactly its planned value. The rules where a book falls short:
-
-- The mark is the mid of the best quotes. With one side empty it is the bar's close, moved to the
-  remaining best quote if it lies inside that side; with both empty it is the close.
-- An empty side is untradable: `extrapolate` and `last_level` price every unit there
-  `UNTRADABLE_BPS` from the mark, dear enough for no plan to want it and finite so that one bad row
-  does not end a backtest; `reject` refuses the row.
-- No fill is better than the mark: a distance below zero counts as zero.
+Planner, training, environments, replay and engine all come here, so a plan replayed earns exactly its
+planned value; the walk itself is `book_walk`'s. The mark is the mid of the best quotes. With one side
+empty it is the bar's close, moved to the remaining best quote if it lies inside that side; with both
+empty it is the close.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 
-from archetype_dagster.errors import MarketDataError
-from archetype_dagster.market.impact import BPS, ImpactCurve
+from archetype_dagster.market.book_walk import side_slippage
+from archetype_dagster.market.impact import ImpactCurve
 from archetype_dagster.market.order_books import OrderBooks, number_column, order_books
-from archetype_dagster.settings import DepthPolicy, ExecutionSettings, PairSettings
-from archetype_dagster.types import FLAT, LONG, SHORT, FloatArray
+from archetype_dagster.types import FLAT, LONG, SHORT, DepthPolicy, FloatArray
 
-UNTRADABLE_BPS: Final = 1_000.0
-_SHORTFALL_TOLERANCE: Final = 1e-9
-
-
-@dataclass(frozen=True)
-class Fill:
-    """What walking a book gave.
-
-    Attributes:
-        cash: float64 (...), sum of price times filled size over the levels.
-        filled: float64 (...), size that the visible levels gave, base units.
-        unfilled: float64 (...), the rest of the order, base units.
-    """
-
-    cash: FloatArray
-    filled: FloatArray
-    unfilled: FloatArray
+if TYPE_CHECKING:
+    from archetype_dagster.settings import ExecutionSettings, PairSettings
 
 
 class CostParts(NamedTuple):
@@ -63,35 +41,6 @@ def mark_of_books(books: OrderBooks, close: FloatArray) -> FloatArray:
     one_sided = books.bid.empty | books.ask.empty
     # fmax and fmin ignore the NaN of the empty side.
     return np.where(one_sided, np.fmin(np.fmax(close, best_bid), best_ask), 0.5 * (best_bid + best_ask))
-
-
-def walk_book(prices: FloatArray, sizes: FloatArray, quantity: float | FloatArray) -> Fill:
-    """Fill an order level by level, best first: C(q) of the execution loss O = C(q) - q p + fee.
-
-    What the visible levels cannot fill is reported, not priced: that is the depth policy's part.
-
-    Args:
-        prices: float64 (..., N), finite; any per-unit amount will do, e.g. distances from the mark.
-        sizes: float64 (..., N), base units, not negative.
-        quantity: base units wanted, not negative, a number or an array (...).
-
-    Raises:
-        ValueError: shapes differ or a quantity is negative or not finite.
-    """
-    if prices.shape != sizes.shape or not prices.ndim:
-        raise ValueError(f"prices and sizes must have one shape (..., N), got {prices.shape} and {sizes.shape}")
-    wanted = np.asarray(quantity, dtype=np.float64)
-    if not np.isfinite(wanted).all() or (wanted < 0).any():
-        raise ValueError(f"quantity must be finite and not negative, got quantity={quantity}")
-    unfilled = np.broadcast_to(wanted, prices.shape[:-1]).copy()
-    filled, cash = np.zeros_like(unfilled), np.zeros_like(unfilled)
-    # Level by level and element by element: no row's bits depend on how many rows there are.
-    for level in range(prices.shape[-1]):
-        taken = np.minimum(sizes[..., level], unfilled)
-        cash += taken * prices[..., level]
-        filled += taken
-        unfilled -= taken
-    return Fill(cash, filled, unfilled)
 
 
 def trade_costs(
@@ -185,15 +134,12 @@ def order_slippage(
     curve = ImpactCurve.default() if impact_curve is None else impact_curve
     books = order_books(bars)
     mark = _mark(bars, books)
-    losses = np.empty((2, len(quantities), bars.height))
-    for side, sign, name, found in ((books.ask, 1.0, "asks", losses[0]), (books.bid, -1.0, "bids", losses[1])):
-        distance = np.maximum(sign * (np.where(side.empty, mark, side.prices.T) - mark), 0.0).T
-        for quantity, loss in zip(quantities, found, strict=True):
-            fill = walk_book(distance, side.sizes, quantity)
-            if depth_policy == "reject":
-                _refuse_shortfall(fill, quantity, name)
-            loss[:] = fill.cash + beyond_the_book(fill, distance.max(axis=1), mark, depth_policy, curve)
-            loss[side.empty] = quantity * mark[side.empty] * (UNTRADABLE_BPS * BPS)
+    losses = np.stack(
+        [
+            side_slippage(books, mark, quantities, buys=buys, depth_policy=depth_policy, impact_curve=curve)
+            for buys in (True, False)
+        ]
+    )
     return mark, losses
 
 
@@ -212,36 +158,3 @@ def _mark(bars: pl.DataFrame, books: OrderBooks) -> FloatArray:
     one_sided = (books.bid.empty | books.ask.empty).any()
     # Only a one-sided book looks at the close.
     return mark_of_books(books, number_column(bars, "close", positive=True) if one_sided else np.zeros(bars.height))
-
-
-def beyond_the_book(
-    fill: Fill, worst_distance: FloatArray, mark: FloatArray, policy: DepthPolicy, curve: ImpactCurve
-) -> FloatArray:
-    """Loss against the mark of what a walk left unfilled, float64 (T,), quote units.
-
-    Args:
-        fill: of the walk, arrays (T,).
-        worst_distance: float64 (T,), distance of the worst visible level from the mark, quote units.
-        mark: float64 (T,), quote units.
-        policy: `extrapolate` or `last_level`; `reject` leaves nothing unfilled.
-        curve: of `extrapolate`.
-    """
-    loss = fill.unfilled * worst_distance
-    rows = np.flatnonzero(fill.unfilled) if policy == "extrapolate" else np.empty(0, dtype=np.int64)
-    if rows.size:
-        price = mark[rows]
-        seen = fill.filled[rows] * price
-        wanted = seen + fill.unfilled[rows] * price
-        loss[rows] += curve.excess_cost(seen, wanted, worst_distance[rows] / (price * BPS))
-    return loss
-
-
-def _refuse_shortfall(fill: Fill, quantity: float, side: str) -> None:
-    short = fill.unfilled > _SHORTFALL_TOLERANCE * quantity
-    if short.any():
-        row = int(np.argmax(short))
-        raise MarketDataError(
-            f"depth_policy 'reject': visible depth {fill.filled[row]:.10g} cannot fill an order of {quantity:.10g}",
-            row=row,
-            field=side,
-        )

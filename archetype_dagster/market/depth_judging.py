@@ -16,7 +16,8 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import MIN_BOOK_LEVELS, book_columns, num_book_levels
-from archetype_dagster.market.book import mark_prices, trade_cost_parts, walk_book
+from archetype_dagster.market.book import mark_prices, trade_cost_parts
+from archetype_dagster.market.book_walk import walk_book
 from archetype_dagster.market.impact import BPS, DEEP_BOOK_COLUMNS, ImpactCurve, calibrate_impact_curve
 from archetype_dagster.market.order_books import order_books
 from archetype_dagster.settings import DepthPolicy

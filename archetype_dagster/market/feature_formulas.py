@@ -16,8 +16,7 @@ import numpy as np
 
 from archetype_dagster.market.order_books import OrderBooks
 from archetype_dagster.market.rolling import window_moments
-from archetype_dagster.settings import FeatureScale
-from archetype_dagster.types import FloatArray
+from archetype_dagster.types import FeatureScale, FloatArray
 
 WARMUP_BARS: Final = 60
 BOOK_LEVELS: Final = 5

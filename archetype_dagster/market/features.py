@@ -24,8 +24,7 @@ from archetype_dagster.market.feature_formulas import (
     trend_residues,
 )
 from archetype_dagster.market.order_books import number_column, order_books
-from archetype_dagster.settings import FeatureScale
-from archetype_dagster.types import IndexArray
+from archetype_dagster.types import FeatureScale, IndexArray
 
 __all__ = ["FEATURE_FORMULAS", "FEATURE_NAMES", "WARMUP_BARS", "compute_features", "feature_rows"]
 

@@ -13,10 +13,8 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-import yaml
 
 from archetype_dagster.errors import MarketDataError
-from archetype_dagster.settings import config_text
 from archetype_dagster.types import FloatArray
 
 CURVE_FILE: Final = "impact_curve.yaml"
@@ -184,5 +182,10 @@ def _rounded(value: float) -> float:
 
 @cache
 def _shipped_curve() -> ImpactCurve:
+    # Here, because a deployed policy brings its own curve and runs without YAML.
+    import yaml
+
+    from archetype_dagster.settings import config_text
+
     knots = np.asarray(yaml.safe_load(config_text(CURVE_FILE))["knots"], dtype=np.float64)
     return ImpactCurve(knots[:, 0].copy(), knots[:, 1].copy())

@@ -49,14 +49,9 @@ from archetype_dagster.settings.task_environments import (
     PricePathSettings,
     StockTradingSettings,
 )
-from archetype_dagster.settings.trading import (
-    DepthPolicy,
-    ExecutionSettings,
-    FeatureScale,
-    FeatureSettings,
-    HorizonBoundary,
-)
+from archetype_dagster.settings.trading import ExecutionSettings, FeatureSettings
 from archetype_dagster.settings.tree import PAIRS, Settings, config_text, load_settings, profile_names
+from archetype_dagster.types import DepthPolicy, FeatureScale, HorizonBoundary
 
 __all__ = [
     "MAX_WINDOWS",

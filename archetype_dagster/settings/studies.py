@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from archetype_dagster.settings.section import NonNegativeFloat, PositiveFloat, Section
-from archetype_dagster.settings.trading import DepthPolicy
+from archetype_dagster.types import DepthPolicy
 
 # Windows are partitions of the graph, and those are fixed.
 MAX_WINDOWS: Final = 12

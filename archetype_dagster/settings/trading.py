@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from archetype_dagster.settings.section import NonNegativeFloat, PositiveFloat, Section
-
-DepthPolicy = Literal["extrapolate", "last_level", "reject"]
-HorizonBoundary = Literal["carry", "settle"]
-FeatureScale = Literal["relative", "raw"]
+from archetype_dagster.types import DepthPolicy, FeatureScale, HorizonBoundary
 
 
 class ExecutionSettings(Section):

@@ -26,7 +26,7 @@ from archetype_dagster.backtest.engine.book_records import (
     Side,
     code_of,
 )
-from archetype_dagster.market.book import Fill, walk_book
+from archetype_dagster.market.book_walk import Fill, walk_book
 from archetype_dagster.types import FloatArray, IndexArray
 
 

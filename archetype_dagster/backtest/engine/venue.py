@@ -18,8 +18,8 @@ from archetype_dagster.backtest.engine.executed import Made, Taken
 from archetype_dagster.backtest.engine.leg import ShownBook
 from archetype_dagster.backtest.engine.order_book import Execution, OrderBook
 from archetype_dagster.backtest.engine.orders import Order
-from archetype_dagster.market.book import UNTRADABLE_BPS, beyond_the_book
-from archetype_dagster.market.book import Fill as Walk
+from archetype_dagster.market.book_walk import UNTRADABLE_BPS, beyond_the_book
+from archetype_dagster.market.book_walk import Fill as Walk
 from archetype_dagster.market.impact import BPS, ImpactCurve
 from archetype_dagster.settings import DepthPolicy
 from archetype_dagster.settings.engine import EngineDepthPolicy

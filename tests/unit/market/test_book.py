@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from archetype_dagster.errors import MarketDataError
-from archetype_dagster.market.book import (
-    UNTRADABLE_BPS,
-    execution_cost_parts,
-    mark_prices,
-    trade_cost_parts,
-    trade_costs,
-    walk_book,
-)
+from archetype_dagster.market.book import execution_cost_parts, mark_prices, trade_cost_parts, trade_costs
+from archetype_dagster.market.book_walk import UNTRADABLE_BPS, walk_book
 from archetype_dagster.market.impact import ImpactCurve
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import FLAT, LONG, SHORT

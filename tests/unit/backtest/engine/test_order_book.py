@@ -8,7 +8,7 @@ import pytest
 from archetype_dagster.backtest.engine.book_records import ADD, CANCEL, OPERATION
 from archetype_dagster.backtest.engine.order_book import OrderBook, fine_lot_size
 from archetype_dagster.errors import MarketDataError
-from archetype_dagster.market.book import walk_book
+from archetype_dagster.market.book_walk import walk_book
 
 
 def seeded(**settings: object) -> OrderBook:

@@ -12,7 +12,7 @@ from archetype_dagster.backtest.engine.book_records import BUY, SELL
 from archetype_dagster.backtest.engine.instruments import spot_instrument
 from archetype_dagster.backtest.engine.order_book import OrderBook
 from archetype_dagster.market.bars import side_matrix
-from archetype_dagster.market.book import walk_book
+from archetype_dagster.market.book_walk import walk_book
 from archetype_dagster.market.sources import read_raw
 from archetype_dagster.settings import load_settings
 
