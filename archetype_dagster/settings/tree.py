@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -14,11 +13,14 @@ from archetype_dagster.errors import SettingsError
 from archetype_dagster.settings.baselines import BaselineSettings
 from archetype_dagster.settings.engine import EngineSettings
 from archetype_dagster.settings.evaluation import EvaluationSettings
+from archetype_dagster.settings.files import config_text, named_mapping, shipped_names
 from archetype_dagster.settings.market import FetchSettings, MarketSettings, PairSettings, SplitSettings
+from archetype_dagster.settings.paper_trading import ChampionSettings, PaperTradingSettings
 from archetype_dagster.settings.phases import CodebookSettings, PlannerSettings, RefinementSettings, SelectionSettings
 from archetype_dagster.settings.section import Section
 from archetype_dagster.settings.statistics import StatisticsSettings
 from archetype_dagster.settings.studies import StudySettings
+from archetype_dagster.settings.sweeps import SweepSettings
 from archetype_dagster.settings.trading import ExecutionSettings, FeatureSettings
 
 PAIRS = ("BTC", "ETH", "DOT", "BNB")
@@ -29,10 +31,14 @@ def _default_pairs() -> dict[str, PairSettings]:
     return {name: PairSettings.model_validate(spec) for name, spec in raw.items()}
 
 
+def _default_sweep() -> SweepSettings:
+    return SweepSettings.model_validate(yaml.safe_load(config_text("sweeps/refinement.yaml")))
+
+
 class Settings(Section):
     """The whole tree."""
 
-    locations: ClassVar[dict[str, Any]] = {"market": MarketSettings.locations, "fetch": True}
+    locations: ClassVar[dict[str, Any]] = {"market": MarketSettings.locations, "fetch": True, "sweep": True}
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed from which every random stream is derived.")
     pairs: dict[str, PairSettings] = Field(default_factory=_default_pairs, description="Traded pairs by base asset.")
@@ -49,6 +55,9 @@ class Settings(Section):
     baselines: BaselineSettings = Field(BaselineSettings(), description="The strategies to compare with.")
     statistics: StatisticsSettings = Field(StatisticsSettings(), description="Certainty of the results.")
     studies: StudySettings = Field(StudySettings(), description="Retraining under other settings.")
+    paper_trading: PaperTradingSettings = Field(PaperTradingSettings(), description="Paper trading.")
+    champion: ChampionSettings = Field(ChampionSettings(), description="Promotion of exported bundles.")
+    sweep: SweepSettings = Field(default_factory=_default_sweep, description="What a sweep tries around this run.")
     fetch: FetchSettings = Field(FetchSettings(), description="Downloads.")
 
     @model_validator(mode="after")
@@ -92,15 +101,9 @@ class Settings(Section):
         return self.pair(pair).beta_1 if self.refinement.beta_1 is None else self.refinement.beta_1
 
 
-def config_text(relative_path: str) -> str:
-    """Text of a file shipped in `configs/`."""
-    return resources.files("configs").joinpath(relative_path).read_text(encoding="utf-8")
-
-
 def profile_names() -> tuple[str, ...]:
     """Names of the shipped profiles."""
-    folder = resources.files("configs").joinpath("profiles")
-    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+    return shipped_names("profiles")
 
 
 def load_settings(profile: str | Path = "smoke", overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -114,25 +117,8 @@ def load_settings(profile: str | Path = "smoke", overrides: Mapping[str, Any] | 
         SettingsError: unknown profile, unreadable YAML, unknown key or value out of range;
             the message names the file and the key.
     """
-    origin = str(profile)
-    if Path(origin).suffix in {".yaml", ".yml"}:
-        path = Path(origin)
-        if not path.is_file():
-            raise SettingsError(f"settings file {origin} does not exist")
-        text = path.read_text(encoding="utf-8")
-    elif origin in profile_names():
-        text = config_text(f"profiles/{origin}.yaml")
-    else:
-        raise SettingsError(
-            f"unknown profile {origin!r}; choose from {', '.join(profile_names())} or name a .yaml file"
-        )
-    try:
-        tree = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise SettingsError(f"settings file {origin} is not valid YAML: {error}") from error
-    if not isinstance(tree, dict):
-        raise SettingsError(f"settings file {origin} must hold a mapping, got {type(tree).__name__}")
-    return Settings._checked(tree, overrides or {}, f"profile {origin}")
+    tree = named_mapping(str(profile), "profiles", kind="profile")
+    return Settings._checked(tree, overrides or {}, f"profile {profile}")
 
 
 def _set_dotted(tree: dict[str, Any], key: str, value: Any) -> None:
