@@ -13,6 +13,7 @@ from archetype_dagster.settings.engine import (
 )
 from archetype_dagster.settings.environments import EnvironmentSettings
 from archetype_dagster.settings.evaluation import EvaluationSettings
+from archetype_dagster.settings.files import config_text, named_mapping, shipped_names
 from archetype_dagster.settings.hierarchical import EarnHftSettings, MacroHftSettings
 from archetype_dagster.settings.market import (
     FetchSettings,
@@ -42,6 +43,7 @@ from archetype_dagster.settings.policies import CleanRlSettings, PretrainingSett
 from archetype_dagster.settings.section import Section
 from archetype_dagster.settings.statistics import StatisticsSettings
 from archetype_dagster.settings.studies import MAX_WINDOWS, StudySettings
+from archetype_dagster.settings.sweeps import SweepSettings, SweptAccount, SweptMetric, SweptRange
 from archetype_dagster.settings.task_environments import (
     MarketMakingSettings,
     OptimalExecutionSettings,
@@ -50,7 +52,7 @@ from archetype_dagster.settings.task_environments import (
     StockTradingSettings,
 )
 from archetype_dagster.settings.trading import ExecutionSettings, FeatureSettings
-from archetype_dagster.settings.tree import PAIRS, Settings, config_text, load_settings, profile_names
+from archetype_dagster.settings.tree import PAIRS, Settings, load_settings, profile_names
 from archetype_dagster.types import DepthPolicy, FeatureScale, HorizonBoundary
 
 __all__ = [
@@ -99,10 +101,16 @@ __all__ = [
     "StatisticsSettings",
     "StockTradingSettings",
     "StudySettings",
+    "SweepSettings",
+    "SweptAccount",
+    "SweptMetric",
+    "SweptRange",
     "SyntheticMarketSettings",
     "TradeConstraint",
     "VendorSource",
     "config_text",
     "load_settings",
+    "named_mapping",
     "profile_names",
+    "shipped_names",
 ]

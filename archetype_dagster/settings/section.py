@@ -18,7 +18,7 @@ class Section(BaseModel):
     """A frozen group of settings that refuses unknown keys.
 
     Attributes:
-        locations: fields that say where files lie and how they are fetched, which the hash leaves out.
+        locations: fields that the hash leaves out: where files lie, how they are fetched, what is tried beside the run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -29,7 +29,7 @@ class Section(BaseModel):
         """SHA-256 of the canonical JSON of this section: equal settings, equal hash.
 
         Where source files lie and how they are fetched does not count; what is in them is hashed
-        with the artifacts.
+        with the artifacts. Nor does a sweep's search: each of its trials has settings of its own.
         """
         values = self.model_dump(mode="json", exclude=self.locations)
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))

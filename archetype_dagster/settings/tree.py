@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.settings.baselines import BaselineSettings
@@ -59,6 +59,14 @@ class Settings(Section):
     champion: ChampionSettings = Field(ChampionSettings(), description="Promotion of exported bundles.")
     sweep: SweepSettings = Field(default_factory=_default_sweep, description="What a sweep tries around this run.")
     fetch: FetchSettings = Field(FetchSettings(), description="Downloads.")
+
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _over_the_default_sweep(cls, value: Any) -> Any:
+        # A sweep of one's own has a name; anything else changes the default one.
+        if isinstance(value, dict) and "name" not in value:
+            return {**_default_sweep().model_dump(), **value}
+        return value
 
     @model_validator(mode="after")
     def _hindsight_decoding(self) -> Self:
