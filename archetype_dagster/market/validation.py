@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -108,6 +108,8 @@ def validate_bars(bars: pl.DataFrame, *, bar_minutes: int = 10) -> BarsReport:
     if bar_minutes <= 0:
         raise ValueError(f"bar_minutes must be positive, got bar_minutes={bar_minutes}")
     _check_columns(bars)
+    field, rule, fault = _source_rule()
+    raise_first(bars, fault, field, rule)
     levels = num_book_levels(bars)
     check_times(bars["timestamp"])
     check_candles(bars)
@@ -176,21 +178,29 @@ def check_times(times: pl.Series) -> None:
 
 def check_candles(frame: pl.DataFrame) -> None:
     """Open, high, low, close and the volumes of candles or bars must be possible; else `MarketDataError`."""
-    for field in PRICES:
-        value = pl.col(field)
-        good = (value.is_finite() & (value > 0)).fill_null(value=False)
-        raise_first(frame, ~good, field, "price must be finite and positive")
-    high, low = pl.col("high"), pl.col("low")
-    raise_first(frame, high < pl.max_horizontal("open", "low", "close"), "high", "high must be the highest price")
-    raise_first(frame, low > pl.min_horizontal("open", "close"), "low", "low must be the lowest price")
-    volume = pl.col("volume")
-    good = (volume.is_finite() & (volume >= 0)).fill_null(value=False)
-    raise_first(frame, ~good, "volume", "volume must be finite and not negative")
-    if "taker_buy_volume" in frame.columns:
-        taker = pl.col("taker_buy_volume")
-        # Sources round the two volumes separately.
-        within = taker.is_finite() & (taker >= 0) & (taker <= volume * (1 + 1e-9))
-        raise_first(frame, ~within, "taker_buy_volume", "taker_buy_volume must lie between 0 and volume")
+    for field, rule, fault in _candle_rules(frame.columns):
+        raise_first(frame, fault, field, rule)
+
+
+def bar_faults(bars: pl.DataFrame) -> list[str | None]:
+    """The first rule of `validate_bars` that each row breaks by itself, in words; None where it breaks none.
+
+    For bars that come one by one, where a fault is one bar's and no reason to refuse the others.
+
+    Args:
+        bars: table in the bars schema; times are not looked at.
+
+    Raises:
+        MarketDataError: a missing column or wrong type.
+    """
+    _check_columns(bars)
+    rules = [*_candle_rules(bars.columns), *_book_rules(num_book_levels(bars)), _source_rule()]
+    broken = bars.select(fault.fill_null(value=False).alias(str(place)) for place, (_, _, fault) in enumerate(rules))
+    found: list[str | None] = [None] * bars.height
+    for row in broken.select(pl.any_horizontal(pl.all())).to_series().arg_true():
+        field, rule, _ = rules[broken.row(row).index(True)]
+        found[row] = f"{rule}, got {field}={bars[field][row]}"
+    return found
 
 
 def _check_columns(bars: pl.DataFrame) -> None:
@@ -203,9 +213,29 @@ def _check_columns(bars: pl.DataFrame) -> None:
         fits = found.is_numeric() if dtype == pl.Float64() else found == dtype
         if not fits and not (name == "taker_buy_volume" and found == pl.Null()):
             raise MarketDataError(f"column must have type {dtype}, got {found}", field=name)
-    source = pl.col("book_source")
-    known = source.is_in(_BOOK_SOURCES).fill_null(value=False)
-    raise_first(bars, ~known, "book_source", f"book_source must be one of {', '.join(_BOOK_SOURCES)}")
+
+
+def _source_rule() -> tuple[str, str, pl.Expr]:
+    known = pl.col("book_source").is_in(_BOOK_SOURCES).fill_null(value=False)
+    return "book_source", f"book_source must be one of {', '.join(_BOOK_SOURCES)}", ~known
+
+
+def _candle_rules(columns: Sequence[str]) -> Iterator[tuple[str, str, pl.Expr]]:
+    for field in PRICES:
+        value = pl.col(field)
+        good = (value.is_finite() & (value > 0)).fill_null(value=False)
+        yield field, "price must be finite and positive", ~good
+    high, low = pl.col("high"), pl.col("low")
+    yield "high", "high must be the highest price", high < pl.max_horizontal("open", "low", "close")
+    yield "low", "low must be the lowest price", low > pl.min_horizontal("open", "close")
+    volume = pl.col("volume")
+    good = (volume.is_finite() & (volume >= 0)).fill_null(value=False)
+    yield "volume", "volume must be finite and not negative", ~good
+    if "taker_buy_volume" in columns:
+        taker = pl.col("taker_buy_volume")
+        # Sources round the two volumes separately.
+        within = taker.is_finite() & (taker >= 0) & (taker <= volume * (1 + 1e-9))
+        yield "taker_buy_volume", "taker_buy_volume must lie between 0 and volume", ~within
 
 
 def _book_rules(levels: int) -> Iterator[tuple[str, str, pl.Expr]]:
