@@ -5,8 +5,6 @@ Everything heavy is imported inside the commands, so that `--help` is immediate.
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +21,7 @@ from archetype_dagster.errors import ArchetypeError, SettingsError
 from archetype_dagster.fetch_cli import app as fetch_app
 from archetype_dagster.ingest_cli import IngestCommand, ingest
 from archetype_dagster.settings import PAIRS
+from archetype_dagster.ui_cli import ui
 
 if TYPE_CHECKING:
     from resources.storage import ArtifactStore
@@ -146,6 +145,7 @@ def report(
 app.command("ingest", cls=IngestCommand)(ingest)
 app.command("audit")(audit)
 app.command("crosscheck")(crosscheck)
+app.command("ui")(ui)
 
 
 @app.command()
@@ -162,29 +162,6 @@ def bench(name: Annotated[str | None, typer.Argument(help="One benchmark; all of
         done = subprocess.run([sys.executable, str(file)], check=False)
         if done.returncode:
             raise typer.Exit(done.returncode)
-
-
-@app.command()
-def ui(port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1.")] = 3000) -> None:
-    """Start the Dagster UI on this machine."""
-    from resources.instance import instance_home, open_instance
-
-    home = instance_home()
-    with open_instance(home):
-        pass
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "archetype_dagster.definitions", "-h", "127.0.0.1"]
-    environment = {**os.environ, "DAGSTER_HOME": str(home)}
-    # A session of its own, so that either signal reaches it once and through us.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with subprocess.Popen([*command, "-p", str(port)], env=environment, start_new_session=True) as server:
-        _console.print(f"Dagster UI: http://127.0.0.1:{port} (Ctrl-C stops it)")
-        try:
-            code = server.wait()
-        except KeyboardInterrupt:
-            server.send_signal(signal.SIGTERM)
-            code = 0
-            server.wait()
-    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -15,11 +15,36 @@ from archetype_dagster.artifacts import write_bytes_atomically
 OWNER_TAG: Final = "archetype/owner"
 _DAGSTER_YAML: Final = """\
 # Written once by `archetype`; edit freely.
-telemetry: {enabled: false}
-nux: {enabled: false}
+telemetry: {{enabled: false}}
+nux: {{enabled: false}}
+run_launcher: {{module: resources.launcher, class: LocalRunLauncher}}
 concurrency:
-  pools: {default_limit: 1}
-run_monitoring: {enabled: true, free_slots_after_run_end_seconds: 5}
+  # By runs, so that a run waits in the queue and not in a process that polls.
+  pools: {{default_limit: 1, granularity: run}}
+  runs: {{max_concurrent_runs: {runs}}}
+run_queue:
+  dequeue_interval_seconds: 2
+  dequeue_use_threads: true
+  dequeue_num_workers: {runs}
+  # A run that meets a code server on its way up goes back into the queue.
+  max_user_code_failure_retries: 5
+  user_code_failure_retry_delay: 10
+run_monitoring:
+  enabled: true
+  poll_interval_seconds: 10
+  start_timeout_seconds: 300
+  cancel_timeout_seconds: 60
+  free_slots_after_run_end_seconds: 5
+  # A run may ask for less with the tag dagster/max_runtime.
+  max_runtime_seconds: 86400
+# Runs whose process was killed; a stage that failed by itself has its own retries.
+run_retries: {{enabled: true, max_retries: 3, retry_on_asset_or_op_failure: false}}
+backfills: {{use_threads: true, num_workers: 2}}
+schedules: {{use_threads: true, num_workers: 2}}
+sensors: {{use_threads: true, num_workers: 2}}
+retention:
+  sensor: {{purge_after_days: 14}}
+  auto_materialize: {{purge_after_days: 14}}
 """
 _UNFINISHED: Final = (
     dg.DagsterRunStatus.NOT_STARTED,
@@ -41,7 +66,9 @@ def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
     # Two processes that initialise one home at the same time corrupt its database.
     with FileLock(home / ".init.lock"):
         if not (home / "dagster.yaml").exists():
-            write_bytes_atomically(home / "dagster.yaml", _DAGSTER_YAML.encode())
+            # Each run is one process that keeps a core busy.
+            runs = max(2, os.cpu_count() or 1)
+            write_bytes_atomically(home / "dagster.yaml", _DAGSTER_YAML.format(runs=runs).encode())
         instance = dg.DagsterInstance.from_config(str(home))
         instance.get_runs_count()
         fail_dead_runs(instance, home)

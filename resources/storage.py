@@ -1,5 +1,6 @@
 """Where artifacts lie, and how assets hand them to each other: by reference, verified when loaded."""
 
+import os
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -27,15 +28,21 @@ FOLDERS: Final = MappingProxyType(
 )
 
 
+RESULT_VARIABLE: Final = "ARCHETYPE_RESULT"
+
+
 class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
     """The result folder: one folder a pair, one folder a stage in it, one a part in that of a stage made in parts."""
 
-    root: str = Field(default="result", description="Folder that holds every artifact.")
+    root: str | None = Field(
+        default=None,
+        description=f"Folder that holds every artifact; empty takes the environment's {RESULT_VARIABLE}, or else result.",
+    )
 
     @property
     def path(self) -> Path:
         """The root as an absolute path."""
-        return Path(self.root).expanduser().resolve()
+        return Path(self.root or os.environ.get(RESULT_VARIABLE) or "result").expanduser().resolve()
 
     @property
     def shared_stages(self) -> Path:

@@ -26,6 +26,7 @@ from archetype_dagster.settings.market import (
     SyntheticMarketSettings,
     VendorSource,
 )
+from archetype_dagster.settings.operations import OperationsSettings
 from archetype_dagster.settings.phases import (
     CodebookSettings,
     DecoderKind,
@@ -85,6 +86,7 @@ __all__ = [
     "ModelledBookSettings",
     "Objective",
     "OptimalExecutionSettings",
+    "OperationsSettings",
     "OverrideRule",
     "PairSettings",
     "PlannerSettings",

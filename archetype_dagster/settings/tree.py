@@ -15,6 +15,7 @@ from archetype_dagster.settings.engine import EngineSettings
 from archetype_dagster.settings.evaluation import EvaluationSettings
 from archetype_dagster.settings.files import config_text, named_mapping, shipped_names
 from archetype_dagster.settings.market import FetchSettings, MarketSettings, PairSettings, SplitSettings
+from archetype_dagster.settings.operations import OperationsSettings
 from archetype_dagster.settings.paper_trading import ChampionSettings, PaperTradingSettings
 from archetype_dagster.settings.phases import CodebookSettings, PlannerSettings, RefinementSettings, SelectionSettings
 from archetype_dagster.settings.section import Section
@@ -58,6 +59,7 @@ class Settings(Section):
     paper_trading: PaperTradingSettings = Field(PaperTradingSettings(), description="Paper trading.")
     champion: ChampionSettings = Field(ChampionSettings(), description="Promotion of exported bundles.")
     sweep: SweepSettings = Field(default_factory=_default_sweep, description="What a sweep tries around this run.")
+    operations: OperationsSettings = Field(OperationsSettings(), description="Keeping a trained policy up to date.")
     fetch: FetchSettings = Field(FetchSettings(), description="Downloads.")
 
     @field_validator("sweep", mode="before")
