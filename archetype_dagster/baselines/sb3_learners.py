@@ -7,12 +7,13 @@ import torch
 
 from archetype_dagster.baselines.networks import LearnedStrategy, PolicyNetwork, greedy_actions
 from archetype_dagster.baselines.sb3_agents import make_agent
-from archetype_dagster.baselines.sb3_training import VALIDATION_SCORE, global_streams, train_agent
+from archetype_dagster.baselines.sb3_training import VALIDATION_SCORE, MarketTask
 from archetype_dagster.baselines.strategy import mean_reward
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.envs import BatchedTradingEnv, reward_table
 from archetype_dagster.envs.sb3 import TradingVecEnv
 from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.policies.sb3_blocks import global_streams, train_in_blocks
 from archetype_dagster.seeding import derive_seed, numpy_generator
 from archetype_dagster.settings import BaselineSettings
 from archetype_dagster.types import Progress
@@ -50,12 +51,17 @@ def fit_learner(
             train.num_features, settings.hidden_sizes, lookback, None if recurrent is None else recurrent.hidden_size
         )
         best.to(device).eval()
-        history = train_agent(
+        agent = make_agent(name, env, settings, seed=seed, device=device)
+        task = MarketTask(
             name,
-            make_agent(name, env, settings, seed=seed, device=device),
             env,
             best,
             lambda network: mean_reward(greedy_actions(network, validation), validation, watched),
+            seed,
+        )
+        history = train_in_blocks(
+            task,
+            agent,
             total_steps=settings.total_steps,
             evaluations=settings.evaluations,
             seed=seed,
