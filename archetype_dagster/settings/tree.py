@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.settings.baselines import BaselineSettings
@@ -93,18 +93,7 @@ class Settings(Section):
         Raises:
             SettingsError: unknown key or value out of range.
         """
-        return self._checked(self.model_dump(), changes, "settings")
-
-    @classmethod
-    def _checked(cls, tree: dict[str, Any], changes: Mapping[str, Any], origin: str) -> Self:
-        for key, value in changes.items():
-            _set_dotted(tree, key, value)
-        try:
-            return cls.model_validate(tree)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "settings"
-            raise SettingsError(f"{origin}: {place}: {first['msg']}, got {first['input']!r}") from error
+        return self.checked(self.model_dump(), changes, "settings")
 
     def beta_1(self, pair: str) -> float:
         """Regret weight used for `pair`: the refinement section's, or else the pair's own."""
@@ -128,15 +117,4 @@ def load_settings(profile: str | Path = "smoke", overrides: Mapping[str, Any] | 
             the message names the file and the key.
     """
     tree = named_mapping(str(profile), "profiles", kind="profile")
-    return Settings._checked(tree, overrides or {}, f"profile {profile}")
-
-
-def _set_dotted(tree: dict[str, Any], key: str, value: Any) -> None:
-    *sections, leaf = key.split(".")
-    node = tree
-    for section in sections:
-        child = node.setdefault(section, {})
-        if not isinstance(child, dict):
-            raise SettingsError(f"setting {key!r}: {section!r} is a value, not a section")
-        node = child
-    node[leaf] = value
+    return Settings.checked(tree, overrides or {}, f"profile {profile}")
