@@ -53,3 +53,7 @@ class MarketDataError(ArchetypeError, ValueError):
 
 class FetchError(ArchetypeError):
     """An archive cannot be reached, or files of it could not be fetched."""
+
+
+class SweepError(ArchetypeError):
+    """A sweep cannot begin or go on: its study is held by another, is of other settings, or no trial succeeded."""
