@@ -63,14 +63,15 @@ def torch_generator(seed: int, *names: str | int) -> torch.Generator:
 
 
 @contextmanager
-def seeded_initialisation(seed: int, *names: str | int) -> Iterator[None]:
-    """Initialise modules inside from the stream `names`; torch's global state is left as it was.
+def seeded_initialisation(seed: int, *names: str | int, device: torch.device | None = None) -> Iterator[None]:
+    """Initialise or drop units of modules inside from the stream `names`; torch's global state is left as it was.
 
-    Layer initialisers offer no generator argument, so the global one is forked and seeded.
+    Layer initialisers and dropout offer no generator argument, so the global one is forked and seeded, and so is
+    that of a CUDA `device`.
     """
     import torch  # as above
 
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[device] if device is not None and device.type == "cuda" else []):
         torch.manual_seed(derive_seed(seed, *names))
         yield
 

@@ -128,13 +128,15 @@ def decide(
         raise ValueError("decide needs at least one row, got an empty dataset")
     starts, lengths = dataset.decision_starts()
     batch = padded_horizons(dataset, starts)
-    base = base_plan(policy.codebook, policy.selector, batch.states, codes=codes)
+    base = base_plan(policy.codebook, policy.selector, dataset, starts, batch.states, codes=codes)
+    real = np.arange(dataset.horizon_bars) < lengths[:, np.newaxis]
     refined = (
         unrefined_plans(base.actions)
         if policy.refiner is None
         else refined_plans(
             policy.refiner,
             batch,
+            _by_horizon(policy.refiner.encoded(dataset), real),
             policy.codebook.embed(base.codes),
             base.actions,
             max_position=dataset.max_position,
@@ -154,7 +156,6 @@ def decide(
     horizon = np.arange(len(starts))
     steps, directions = refined.steps[horizon, initial], refined.directions[horizon, initial]
     acts = (steps >= 0) & (steps < lengths)
-    real = np.arange(dataset.horizon_bars) < lengths[:, np.newaxis]
     kept = None
     if trace:
         kept = DecisionTrace(
@@ -197,6 +198,13 @@ def padded_horizons(dataset: MarketDataset, starts: IndexArray) -> HorizonBatch:
     states[rows[:, :-1] > last] = 0.0
     executed = np.minimum(rows + delay, last)
     return HorizonBatch(states, dataset.mark[executed], dataset.costs[executed[:, :-1]])
+
+
+def _by_horizon(rows: StateArray, real: BoolArray) -> StateArray:
+    """Rows (T, D) of consecutive horizons as (n, h, D), zero beyond a horizon's length, by real bool (n, h)."""
+    padded = np.zeros((*real.shape, rows.shape[1]), dtype=rows.dtype)
+    padded[real] = rows
+    return padded
 
 
 def carried_actions(ends: ActionArray, fresh: BoolArray) -> ActionArray:

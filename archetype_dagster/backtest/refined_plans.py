@@ -47,6 +47,7 @@ def unrefined_plans(base: ActionArray) -> RefinedPlans:
 def refined_plans(
     refiner: Refiner,
     batch: HorizonBatch,
+    encoded: StateArray,
     embeddings: StateArray,
     base: ActionArray,
     *,
@@ -54,7 +55,18 @@ def refined_plans(
     delay: int,
     override: OverrideRule,
 ) -> RefinedPlans:
-    """The base actions int8 (n, h), decoded from the codes' embeddings float32 (n, D), with the refiner's override."""
+    """The base actions with the refiner's override.
+
+    Args:
+        refiner: the frozen refiner.
+        batch: the n horizons.
+        encoded: float32 (n, h, E), what `Refiner.encoded` made of their rows.
+        embeddings: float32 (n, D), those of their codes.
+        base: int8 (n, h), the actions decoded from them.
+        max_position: m, base units.
+        delay: execution delay in bars.
+        override: how long an override lasts.
+    """
     n, h = base.shape
     bases = np.broadcast_to(base[:, np.newaxis], (n, 3, h))
     initial = np.broadcast_to(_POSITIONS, (n, 3))
@@ -66,7 +78,7 @@ def refined_plans(
         np.repeat(max_position * batch.mark[:, 0], 3),
         delay=delay,
     ).reshape(n, 3, h, -1)
-    logits = refiner.logits(np.repeat(batch.states[:, np.newaxis], 3, axis=1), context)
+    logits = refiner.judge(np.repeat(encoded[:, np.newaxis], 3, axis=1), context)
     legal = legal_override_mask(bases, initial_action=initial)
     steps, directions = greedy_override(logits.reshape(3 * n, h, 3), legal.reshape(3 * n, h, 2))
     steps, directions = steps.reshape(n, 3), directions.reshape(n, 3)

@@ -55,9 +55,10 @@ def check_policy(
 
 
 def newest_horizons(bars: pl.DataFrame, settings: Settings, horizons: int = _HORIZONS) -> pl.DataFrame:
-    """The last bars of the longest segment: its warm-up and a few horizons, as far as they are there."""
+    """The last bars of the longest segment: warm-up, a lookback and a few horizons, as far as they are there."""
     window = bars.filter(pl.col("segment") == bars["segment"].mode().min())
-    length = WARMUP_BARS + horizons * settings.planner.horizon_bars + settings.execution.execution_delay_bars
+    before = WARMUP_BARS + max(settings.selection.lookback_bars, settings.refinement.lookback_bars) - 1
+    length = before + horizons * settings.planner.horizon_bars + settings.execution.execution_delay_bars
     return window.tail(length)
 
 

@@ -88,7 +88,7 @@ class RefinementEnv(gym.Env[StateArray, Any]):
         self._first_seed = None
         self._start = drawn_start(self._starts, self._is_start, self.np_random, options)
         self._batch = self.dataset.horizons(np.array([self._start]))
-        codes = self.selector.choose(self._batch.states[:, 0])
+        codes = self.selector.choose_at(self.dataset, np.array([self._start]))
         self._base = self._plans.at(self._start)[np.newaxis]
         self._notional = self.dataset.max_position * self._batch.mark[:, 0]
         rewards = self._rewards_of(self._base)
@@ -123,7 +123,7 @@ class RefinementEnv(gym.Env[StateArray, Any]):
 
     def _base_plans(self, starts: IndexArray) -> ActionArray:
         states = self.dataset.horizons(starts).states
-        actions, _ = self.codebook.decode(states, self.selector.choose(states[:, 0]))
+        actions, _ = self.codebook.decode(states, self.selector.choose_at(self.dataset, starts))
         return actions
 
     def _end(self, step: int, direction: int) -> tuple[StateArray, float, bool, bool, dict[str, Any]]:

@@ -100,7 +100,7 @@ def _build_chunk(
     beta_1: float,
 ) -> RefinementTable:
     batch = dataset.horizons(starts)
-    codes = selector.choose(batch.states[:, 0])
+    codes = selector.choose_at(dataset, starts)
     base, _ = codebook.decode(batch.states, codes)
     notional = dataset.max_position * batch.mark[:, 0]
     table = adaptation_returns(

@@ -14,10 +14,11 @@ from archetype_dagster.refinement.adapter import context_size, greedy_override
 from archetype_dagster.refinement.network import RefinerNetwork
 from archetype_dagster.refinement.refiner import Refiner
 from archetype_dagster.refinement.table import RefinementTable, build_refinement_table
+from archetype_dagster.rl.market_windows import MarketWindows
 from archetype_dagster.rl.objectives import Parts, hindsight_cross_entropy, refinement_objective
 from archetype_dagster.rl.ppo import ppo_objective, sample_stopping
 from archetype_dagster.rl.stopping import masked_log_probabilities
-from archetype_dagster.rl.training_loop import Objective, TrainingPlan, batch_passes, maximise
+from archetype_dagster.rl.training_loop import Objective, TrainingPlan, acting, batch_passes, maximise
 from archetype_dagster.seeding import seeded_initialisation
 from archetype_dagster.selection.returns_table import training_starts
 from archetype_dagster.selection.selector import Selector
@@ -83,23 +84,23 @@ def train_refiner(
         )
     network.start_patient(train.horizon_bars)
     network.to(device)
-    horizons = _HorizonTensors(train, table, device)
-    watched_horizons = _HorizonTensors(validation, watched, device)
+    horizons = _HorizonTensors(train, table, network.lookback_bars, device)
+    watched_horizons = _HorizonTensors(validation, watched, network.lookback_bars, device)
 
     def prepare(indices: torch.Tensor, generator: torch.Generator) -> Objective:
         chosen = indices.numpy()
-        states, context = horizons.inputs(chosen)
+        market, context = horizons.windows.at(horizons.rows(chosen)), horizons.context(chosen)
         legal, rewards, targets = horizons.outcomes(chosen)
 
         def policy() -> tuple[torch.Tensor, torch.Tensor]:
-            logits, values = network(states, context)
+            logits, values = network(market, context)
             return masked_log_probabilities(logits, legal), values
 
         if settings.objective == "expected":
             return lambda: refinement_objective(
                 policy()[0], rewards, targets, gamma=settings.gamma, beta_2=settings.beta_2
             )
-        with torch.no_grad():
+        with acting(network):
             log_probs, values = policy()
             rollout = sample_stopping(
                 log_probs, values, rewards, generator, gamma=settings.gamma, gae_lambda=settings.ppo.gae_lambda
@@ -117,8 +118,9 @@ def train_refiner(
         steps, gains = [], []
         for first in range(0, len(watched), settings.batch_size):
             chosen = np.arange(first, min(first + settings.batch_size, len(watched)))
+            encoded = watched_horizons.encoded(network, chosen)
             with torch.no_grad():
-                logits, _ = network(*watched_horizons.inputs(chosen))
+                logits, _ = network.judge(encoded, watched_horizons.context(chosen))
             step, direction = greedy_override(logits, watched.legal[chosen])
             steps.append(step)
             gains.append(override_gains(watched, chosen, step, direction))
@@ -167,16 +169,26 @@ def override_gains(
 class _HorizonTensors:
     """Batches of a table's horizons on the device; only the dataset's rows are kept there."""
 
-    def __init__(self, dataset: MarketDataset, table: RefinementTable, device: torch.device) -> None:
+    def __init__(
+        self, dataset: MarketDataset, table: RefinementTable, lookback_bars: int, device: torch.device
+    ) -> None:
+        self.windows = MarketWindows(dataset, lookback_bars, device)
         self._table = table
         self._device = device
-        self._states = torch.from_numpy(dataset.states).to(device)
         self._bars = torch.arange(dataset.horizon_bars, device=device)
 
-    def inputs(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor]:
-        """States (B, h, F) and context (B, h, C)."""
-        rows = torch.from_numpy(self._table.starts[indices]).to(self._device).unsqueeze(-1) + self._bars
-        return self._states[rows], torch.from_numpy(self._table.context(indices)).to(self._device)
+    def rows(self, indices: IndexArray) -> torch.Tensor:
+        """The dataset's rows of some horizons, int64 (B, h)."""
+        return torch.from_numpy(self._table.starts[indices]).to(self._device).unsqueeze(-1) + self._bars
+
+    def context(self, indices: IndexArray) -> torch.Tensor:
+        """Their context, float32 (B, h, C)."""
+        return torch.from_numpy(self._table.context(indices)).to(self._device)
+
+    def encoded(self, network: RefinerNetwork, indices: IndexArray) -> torch.Tensor:
+        """What the network's first half makes of each bar, without gradients: float32 (B, h, D)."""
+        rows = self.rows(indices)
+        return self.windows.through(network.market, rows.flatten()).unflatten(0, rows.shape)
 
     def outcomes(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Legal overrides (B, h, 2), their rewards (B, h, 2) and the targets (B, h, 3)."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from torch import nn
 from archetype_dagster.checkpoints import ResumePoint, pack_training_state, unpack_training_state
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.rl.objectives import Parts
-from archetype_dagster.seeding import torch_generator
+from archetype_dagster.seeding import seeded_initialisation, torch_generator
 from archetype_dagster.settings import RefinementSettings, SelectionSettings
 from archetype_dagster.types import Progress
 
@@ -155,7 +156,9 @@ def maximise(
     for point in plan.evaluation_points:
         if point <= state.updates_done:
             continue
-        parts = _train_until(point, state.updates_done, network, optimizer, plan, prepare, seed)
+        # Dropout draws from torch's global stream; blocks begin where a resumed training begins.
+        with seeded_initialisation(seed, plan.phase, "dropout", point, device=next(network.parameters()).device):
+            parts = _train_until(point, state.updates_done, network, optimizer, plan, prepare, seed)
         network.eval()
         metrics = {**parts, **validate()}
         if metrics[score] > state.best_score:
@@ -171,6 +174,17 @@ def maximise(
     history = pl.from_dicts(state.history, infer_schema_length=None)
     # A resume point sorts its keys, so the order of columns must not come from them.
     return history.select("updates", "steps", *sorted(set(history.columns) - {"updates", "steps"}))
+
+
+@contextmanager
+def acting(network: nn.Module) -> Iterator[None]:
+    """Run a network in training as it runs afterwards: without dropout and without gradients."""
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        network.train()
 
 
 def _restore(resume: ResumePoint, modules: dict[str, nn.Module], optimizer: torch.optim.Optimizer) -> _State:

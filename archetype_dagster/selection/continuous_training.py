@@ -16,9 +16,10 @@ from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.market.dataset import HorizonBatch, MarketDataset
+from archetype_dagster.rl.market_windows import MarketWindows
 from archetype_dagster.rl.objectives import Parts
 from archetype_dagster.rl.ppo import clipped_surrogate
-from archetype_dagster.rl.training_loop import Objective, TrainingPlan, maximise
+from archetype_dagster.rl.training_loop import Objective, TrainingPlan, acting, maximise
 from archetype_dagster.seeding import seeded_initialisation
 from archetype_dagster.selection.continuous import ContinuousSelector
 from archetype_dagster.selection.gaussian import GaussianSelectorNetwork
@@ -86,25 +87,25 @@ def train_continuous_selector(
         )
     network.to(device)
     codebook = codebook.to(device)
-    learnt = _Starts.of(train, training_starts(train, settings.stride_bars, split="training"), codebook, planner)
-    watched = _Starts.of(
-        validation, training_starts(validation, validation.horizon_bars, split="validation"), codebook, planner
-    )
+    starts = training_starts(train, settings.stride_bars, split="training")
+    watched_starts = training_starts(validation, validation.horizon_bars, split="validation")
+    learnt = _Starts.of(train, starts, codebook, planner, network.lookback_bars)
+    watched = _Starts.of(validation, watched_starts, codebook, planner, network.lookback_bars)
     network.measure(learnt.labels)
     whole = watched.batch(torch.arange(len(watched.starts)))
 
     def prepare(indices: Tensor, generator: torch.Generator) -> Objective:
-        horizons = learnt.batch(indices)
+        horizons, market = learnt.batch(indices), learnt.market(indices)
         draws = codebook.settings.num_codes if settings.objective == "expected" else 1
-        with torch.no_grad():
-            means, values = network(horizons.states)
+        with acting(network):
+            means, values = network(market)
             units = network.sample(means, draws, generator)
             returns = horizons.returns(network.embeddings(units))
             drawn_from = network.log_density(means.unsqueeze(1), units)
         labels = network.units(horizons.labels)
 
         def objective() -> tuple[Tensor, Parts]:
-            means, critic = network(horizons.states)
+            means, critic = network(market)
             log_density = network.log_density(means.unsqueeze(1), units)
             nll = -network.log_density(means, labels).mean()
             if settings.objective == "expected":
@@ -118,7 +119,7 @@ def train_continuous_selector(
 
     def validate() -> dict[str, float]:
         with torch.no_grad():
-            means, _ = network(whole.states)
+            means = watched.windows.through(lambda market: network(market)[0], watched.rows)
             nll = -network.log_density(means, network.units(whole.labels)).mean()
             earned = whole.returns(network.embeddings(means).unsqueeze(1))
         return {VALIDATION_SCORE: earned.double().mean().item(), "validation_nll": nll.item()}
@@ -158,32 +159,39 @@ def _clipped_gain(
 
 @dataclass(frozen=True)
 class _Horizons:
-    """B horizons: first states (B, F) and label embeddings (B, D) on the device, and what decoding needs."""
+    """B horizons: label embeddings (B, D) on the device, and what decoding needs."""
 
-    states: Tensor
     labels: Tensor
-    market: HorizonBatch
+    bars: HorizonBatch
     codebook: Codebook
     max_position: float
 
     def returns(self, embeddings: Tensor) -> Tensor:
         """What S embeddings (B, S, D) would earn on each horizon, from flat: float32 (B, S), percent of m p_0."""
-        actions, _ = self.codebook.decode_embeddings(self.market.states, embeddings)
-        earned = plan_returns(actions, self.market, max_position=self.max_position)
+        actions, _ = self.codebook.decode_embeddings(self.bars.states, embeddings)
+        earned = plan_returns(actions, self.bars, max_position=self.max_position)
         return torch.from_numpy(earned).to(self.labels.device, torch.float32)
 
 
 @dataclass(frozen=True)
 class _Starts:
-    """A split's horizon starts and the embeddings (n, D) of their demonstrations on the device."""
+    """A split's horizon starts, what is read there and the embeddings (n, D) of their demonstrations on the device."""
 
     dataset: MarketDataset
     starts: IndexArray
     codebook: Codebook
+    windows: MarketWindows
     labels: Tensor
 
     @classmethod
-    def of(cls, dataset: MarketDataset, starts: IndexArray, codebook: Codebook, planner: PlannerSettings) -> _Starts:
+    def of(
+        cls,
+        dataset: MarketDataset,
+        starts: IndexArray,
+        codebook: Codebook,
+        planner: PlannerSettings,
+        lookback_bars: int,
+    ) -> _Starts:
         labels = [
             demonstration_embeddings(
                 dataset.horizons(starts[first : first + CHUNK_STARTS]),
@@ -193,10 +201,19 @@ class _Starts:
             )
             for first in range(0, len(starts), CHUNK_STARTS)
         ]
-        return cls(dataset, starts, codebook, torch.from_numpy(np.concatenate(labels)).to(codebook.device))
+        windows = MarketWindows(dataset, lookback_bars, codebook.device)
+        return cls(dataset, starts, codebook, windows, torch.from_numpy(np.concatenate(labels)).to(codebook.device))
+
+    @property
+    def rows(self) -> Tensor:
+        """The starts on the device."""
+        return torch.from_numpy(self.starts).to(self.labels.device)
+
+    def market(self, indices: Tensor) -> Tensor:
+        """What is read on some starts, numbered by indices (B,): float32 (B, F) or (B, L, F)."""
+        return self.windows.at(self.rows[indices.to(self.labels.device)])
 
     def batch(self, indices: Tensor) -> _Horizons:
-        market = self.dataset.horizons(self.starts[indices.numpy()])
-        states = torch.from_numpy(np.ascontiguousarray(market.states[:, 0])).to(self.labels.device)
+        bars = self.dataset.horizons(self.starts[indices.numpy()])
         labels = self.labels[indices.to(self.labels.device)]
-        return _Horizons(states, labels, market, self.codebook, self.dataset.max_position)
+        return _Horizons(labels, bars, self.codebook, self.dataset.max_position)

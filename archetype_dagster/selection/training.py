@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.rl.market_windows import MarketWindows
 from archetype_dagster.rl.objectives import Parts, label_divergence, selection_objective
 from archetype_dagster.rl.ppo import ppo_objective, sample_codes
-from archetype_dagster.rl.training_loop import Objective, TrainingPlan, maximise
+from archetype_dagster.rl.training_loop import Objective, TrainingPlan, acting, maximise
 from archetype_dagster.seeding import seeded_initialisation
 from archetype_dagster.selection.network import SelectorNetwork
 from archetype_dagster.selection.returns_table import ArchetypeReturns, ReturnsTable
@@ -57,19 +60,19 @@ def train_selector(
     with seeded_initialisation(seed, "selection"):
         network = SelectorNetwork(train.num_features, table.num_codes, settings.hidden_sizes, **settings.market_input)
     network.to(device)
-    starts = _StartTensors(train, table.train, device)
-    watched = _StartTensors(validation, table.validation, device)
+    starts = _StartTensors(train, table.train, network.lookback_bars, device)
+    watched = _StartTensors(validation, table.validation, network.lookback_bars, device)
 
     def prepare(indices: torch.Tensor, generator: torch.Generator) -> Objective:
-        states, returns, labels = starts.rows(indices.to(device))
+        market, returns, labels = starts.rows(indices.to(device))
         if settings.objective == "expected":
-            return lambda: selection_objective(network(states)[0], returns, labels, settings.alpha)
-        with torch.no_grad():
-            logits, values = network(states)
+            return lambda: selection_objective(network(market)[0], returns, labels, settings.alpha)
+        with acting(network):
+            logits, values = network(market)
             rollout = sample_codes(torch.log_softmax(logits, dim=-1), values, returns, generator)
 
         def sampled_objective() -> tuple[torch.Tensor, Parts]:
-            logits, values = network(states)
+            logits, values = network(market)
             log_probs = torch.log_softmax(logits, dim=-1)
             gain, parts = ppo_objective(log_probs.unsqueeze(1), values.unsqueeze(1), rollout, settings.ppo)
             divergence = label_divergence(log_probs, labels)
@@ -78,8 +81,7 @@ def train_selector(
         return sampled_objective
 
     def validate() -> dict[str, float]:
-        with torch.no_grad():
-            log_probs = torch.log_softmax(network(watched.states)[0], dim=-1)
+        log_probs = torch.log_softmax(watched.through(lambda market: network(market)[0]), dim=-1)
         earned = watched.returns.gather(-1, log_probs.argmax(-1, keepdim=True))
         return {
             VALIDATION_SCORE: earned.double().mean().item(),
@@ -101,12 +103,16 @@ def train_selector(
 
 
 class _StartTensors:
-    """States, returns and labels of a table's starts on the device."""
+    """What is read on a table's starts, their returns and labels, on the device."""
 
-    def __init__(self, dataset: MarketDataset, table: ReturnsTable, device: torch.device) -> None:
-        self.states = torch.from_numpy(dataset.states[table.starts]).to(device)
+    def __init__(self, dataset: MarketDataset, table: ReturnsTable, lookback_bars: int, device: torch.device) -> None:
+        self.windows = MarketWindows(dataset, lookback_bars, device)
+        self.starts = torch.from_numpy(table.starts).to(device)
         self.returns = torch.from_numpy(table.returns).to(device, torch.float32)
         self.labels = torch.from_numpy(table.labels).to(device)
 
     def rows(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.states[indices], self.returns[indices], self.labels[indices]
+        return self.windows.at(self.starts[indices]), self.returns[indices], self.labels[indices]
+
+    def through(self, network: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.windows.through(network, self.starts)
