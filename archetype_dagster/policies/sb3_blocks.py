@@ -7,11 +7,9 @@ seed and the block's number alone, and the streams are put back as they were at 
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,27 +21,13 @@ from torch import nn
 
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArchetypeError
+from archetype_dagster.policies.record import TrainingRecord
 from archetype_dagster.policies.sb3_state import pack_agent, restore_agent
 from archetype_dagster.seeding import derive_seed
 from archetype_dagster.types import JsonDict, Progress
 
 # The library dumps its log every so many episodes; with this it is left for the history to read.
 _NO_DUMPS: Final = 2**62
-
-
-@dataclass
-class TrainingRecord:
-    """What a training has found so far.
-
-    Attributes:
-        validations: validations done, or passed by.
-        best_score: score of the weights kept.
-        history: a row for each validation.
-    """
-
-    validations: int = 0
-    best_score: float = -math.inf
-    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 class BlockTask(ABC):
@@ -178,8 +162,7 @@ class _Blocks(BaseCallback):
         """Validate, keep the better weights, save the state and report."""
         self.require_finite()
         score = self.task.judge(self.model)
-        if score > self.record.best_score:
-            self.record.best_score = score
+        if self.record.improves(score):
             self.task.keep(self.model)
         self.record.validations = len(self.due) + 1 if validations is None else validations
         steps = self.model.num_timesteps

@@ -21,15 +21,10 @@ class PretrainingSettings(Section):
     )
 
 
-class CleanRlSettings(PpoSettings):
-    """PPO in the style of CleanRL over a backbone."""
+class CleanRlAlgorithm(PpoSettings):
+    """PPO in the style of CleanRL, whatever it trains."""
 
-    backbone_alias: str = Field("TransformerBackbone", description="Alias of the trunk.")
-    sequence_length: PositiveInt = Field(30, description="Rows of an observation's window, the current one included.")
-    features_dim: PositiveInt = Field(128, description="Features that the trunk hands to actor and critic.")
-    backbone_kwargs: dict[str, Any] = Field(default_factory=dict, description="The trunk's own arguments.")
     hidden_sizes: tuple[PositiveInt, ...] = Field((64,), description="Units of the layers of actor and critic each.")
-    total_steps: PositiveInt = Field(1_000_000, description="Environment steps, all copies together.")
     rollout_steps: PositiveInt = Field(128, description="Steps of each copy per rollout.")
     minibatches: PositiveInt = Field(4, description="Gradient steps per pass over a rollout.")
     gamma: Annotated[float, Field(gt=0, le=1)] = Field(0.99, description="Discount per step.")
@@ -46,3 +41,13 @@ class CleanRlSettings(PpoSettings):
                 f"got {self.rollout_steps} and {self.minibatches}"
             )
         return self
+
+
+class CleanRlSettings(CleanRlAlgorithm):
+    """PPO in the style of CleanRL over a backbone."""
+
+    backbone_alias: str = Field("TransformerBackbone", description="Alias of the trunk.")
+    sequence_length: PositiveInt = Field(30, description="Rows of an observation's window, the current one included.")
+    features_dim: PositiveInt = Field(128, description="Features that the trunk hands to actor and critic.")
+    backbone_kwargs: dict[str, Any] = Field(default_factory=dict, description="The trunk's own arguments.")
+    total_steps: PositiveInt = Field(1_000_000, description="Environment steps, all copies together.")
