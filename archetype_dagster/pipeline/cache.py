@@ -85,6 +85,10 @@ class StageCache:
         """
         return self._kept(stage_manifest(stage, pair, settings, parents, {}), make)
 
+    def found(self, stage: Stage, pair: str, key: str) -> Artifact:
+        """What `kept` keeps under a key; `ArtifactError` where it is gone or damaged."""
+        return open_artifact(self._directory(stage.kind, pair, key), kind=stage.kind)
+
     def _artifact(self, kind: str, settings: Settings, pair: str, known: dict[str, Artifact]) -> Artifact:
         if kind in known:
             return known[kind]
@@ -122,7 +126,7 @@ class StageCache:
 
     def _kept(self, wanted: Manifest, make: Callable[[ResumePoint], Saveable]) -> Artifact:
         kind = wanted.kind
-        directory = self.root / kind / f"{wanted.pair}-{wanted.key[:32]}"
+        directory = self._directory(kind, str(wanted.pair), wanted.key)
         locks = self.root / ".locks"
         locks.mkdir(parents=True, exist_ok=True)
         with FileLock(locks / f"{directory.name}-{kind}.lock"):
@@ -135,6 +139,9 @@ class StageCache:
                 made.save(folder)
             resume.clear()
             return open_artifact(directory, kind=kind)
+
+    def _directory(self, kind: str, pair: str, key: str) -> Path:
+        return self.root / kind / f"{pair}-{key[:32]}"
 
     def policy(self, settings: Settings, pair: str) -> TradingPolicy:
         """The three phases trained under some settings."""

@@ -37,18 +37,10 @@ class SweptRange(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.type == "categorical":
-            if not self.choices:
-                raise ValueError("categorical needs choices")
-            if self.low is not None or self.high is not None or self.step is not None or self.log:
-                raise ValueError("categorical takes no low, high, step or log")
-            return self
-        if self.choices is not None or self.low is None or self.high is None:
-            raise ValueError(f"{self.type} needs low and high, and takes no choices")
-        if self.low >= self.high:
-            raise ValueError(f"low must be less than high, got low={self.low} and high={self.high}")
-        if self.type == "int" and any(value is not None and value % 1 for value in (self.low, self.high, self.step)):
-            raise ValueError(f"int needs whole numbers, got low={self.low}, high={self.high} and step={self.step}")
+        if (self.type == "categorical") != (self.choices is not None):
+            raise ValueError(f"choices are what categorical needs and no other type takes, got {self!r}")
+        if self.choices is None and (self.low is None or self.high is None):
+            raise ValueError(f"{self.type} needs low and high, got {self!r}")
         return self
 
     @property

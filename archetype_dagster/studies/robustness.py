@@ -33,7 +33,8 @@ class Robustness:
     Attributes:
         certainty: intervals and odds on the test split, against every other method.
         trials: names of everything that was tried, seeds counted one by one.
-        overfitting: of choosing among the trials by their validation returns; None for fewer than two.
+        overfitting: of choosing among the trials judged to the end by their validation returns; None for fewer than
+            two.
         sensitivities: the frozen policy under other accounts.
         alignments: the frozen policy at every beginning of its horizons.
     """
@@ -105,7 +106,7 @@ def judge_robustness(
         ),
         trials=trials.names,
         overfitting=None
-        if len(trials.names) < 2
+        if trials.returns.shape[1] < 2
         else probability_of_overfitting(
             trials.returns,
             groups=statistics.overfitting_groups,

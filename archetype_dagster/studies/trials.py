@@ -21,17 +21,17 @@ class Tried(Protocol):
 
     @property
     def validation(self) -> pl.DataFrame:
-        """`timestamp` and the per-bar return of each run by name."""
+        """`timestamp` and the per-bar return of each run by name, but for runs that were given up early."""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """N trials on the same T validation bars; a trial is one run of a study, seeds counted one by one.
+    """N trials on the same T validation bars; a trial is one run of a study or sweep, seeds counted one by one.
 
     Attributes:
         names: of the trials, with their studies.
-        returns: float64 (T, N), per-bar returns; 0 after a ruin.
-        sharpes: annual Sharpe ratio of each trial, None where undefined.
+        returns: float64 (T, M), per-bar returns of those that were judged to the end, M <= N; 0 after a ruin.
+        sharpes: annual Sharpe ratio of each trial, None where it is undefined or the trial was given up early.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ def collect_trials(studies: Mapping[str, Tried]) -> Trials:
     Raises:
         ValueError: nothing was tried, or the studies were not judged on the same validation bars.
     """
-    distinct: dict[str, tuple[str, pl.Series, float | None]] = {}
+    distinct: dict[str, tuple[str, pl.Series | None, float | None]] = {}
     first: tuple[str, pl.Series] | None = None
     for name, study in studies.items():
         clock = study.validation["timestamp"]
@@ -56,9 +56,11 @@ def collect_trials(studies: Mapping[str, Tried]) -> Trials:
         if not clock.equals(first[1]):
             raise ValueError(f"trials must share their validation bars, {first[0]} and {name} do not")
         for run, facts in study.runs.items():
-            trial = (f"{name}: {run}", study.validation[run], facts["validation"]["sharpe"])
+            returns = study.validation[run] if run in study.validation.columns else None
+            trial = (f"{name}: {run}", returns, facts["validation"]["sharpe"])
             distinct.setdefault(f"{facts['key']}/{facts['account']}", trial)
-    if not distinct:
+    if first is None or not distinct:
         raise ValueError("collect_trials needs at least one run, got none")
     names, columns, sharpes = zip(*distinct.values(), strict=True)
-    return Trials(names, np.stack([column.to_numpy() for column in columns], axis=1), sharpes)
+    judged = [column.to_numpy() for column in columns if column is not None]
+    return Trials(names, np.stack(judged, axis=1) if judged else np.empty((len(first[1]), 0)), sharpes)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import polars as pl
 import yaml
@@ -28,9 +27,10 @@ class PipelineSweep:
     Attributes:
         pair: traded pair.
         sweep: the sweep section of the settings.
-        runs: facts of everything that was judged or given up, by name: `key`, `account`, `params`, `state`,
-            `value` and, under `validation`, the six metrics; the first is `UNTUNED`. Failed trials judged nothing.
-        failed: number of trials that ended with an error.
+        runs: facts of everything that was judged or given up, by name, the first is `UNTUNED`: `key`, `account`,
+            `params`, the `changes` of settings that they stand for, `state` (complete or pruned), `value` and, under
+            `validation`, the six metrics; of one that was given up the value and the metrics are None.
+        failed: number of trials that ended with an error, and so were not judged.
         validation: `timestamp` and the per-bar return on the validation split of each run that was judged, by name.
     """
 
@@ -124,10 +124,3 @@ class BestSettings:
             return cls(**saved)
         except TypeError as error:
             raise ArtifactError(f"{directory / BEST_FILE} does not hold what it should: {error}") from error
-
-
-def run_facts(
-    params: Mapping[str, Any], changes: Mapping[str, Any], state: str, *, account: str, key: str, metrics: JsonDict | None
-) -> JsonDict:
-    """PLACEHOLDER"""
-    raise NotImplementedError

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import optuna
 import torch
 
-from archetype_dagster.artifacts import read_json, write_json
+from archetype_dagster.artifacts import Artifact, read_json, write_json
 from archetype_dagster.backtest.performance import Performance, performance
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.compute import DeviceName, compute_session
@@ -25,6 +25,7 @@ from archetype_dagster.studies.training import StudyRun, trained_policy
 from archetype_dagster.sweeps.pipeline_space import trial_settings
 from archetype_dagster.types import NoProgress, Progress
 
+RESULT_KEY: Final = "result_key"
 _TABLE_FILE: Final = "validation.parquet"
 _FACTS_FILE: Final = "result.json"
 # What judging reads; what the training read is in the parents' hashes.
@@ -104,7 +105,15 @@ def validated(settings: Settings, pair: str, cache: StageCache) -> ValidationRes
         )
         return _Accounts(split)
 
-    kept = cache.kept(_RESULT, settings, pair, parents, account)
+    return _result(cache.kept(_RESULT, settings, pair, parents, account), settings)
+
+
+def validated_before(key: str, settings: Settings, pair: str, cache: StageCache) -> ValidationResult:
+    """The result that `validated` kept under a key; `ArtifactError` where it is gone or damaged."""
+    return _result(cache.found(_RESULT, pair, key), settings)
+
+
+def _result(kept: Artifact, settings: Settings) -> ValidationResult:
     split = _Accounts.load(kept.directory).split
     path = split.accounts[settings.sweep.account]
     metrics = performance(path.net_value, periods_per_year=settings.market.bars_per_year)
@@ -122,14 +131,12 @@ class PipelineObjective:
         pair: traded pair.
         root: folder of the cache that all trials share.
         device: where networks run.
-        threads: CPU threads of one operation; None leaves torch's own choice.
     """
 
     settings: Settings
     pair: str
     root: Path
-    device: DeviceName = "cpu"
-    threads: int | None = 1
+    device: DeviceName
 
     def __call__(self, params: Mapping[str, Any], trial: optuna.Trial) -> float:
         """The value of one trial.
@@ -140,8 +147,9 @@ class PipelineObjective:
             ArchetypeError: settings that do not go together, or the computations' own errors.
         """
         settings = trial_settings(self.settings, params)
-        with compute_session(self.device, threads=self.threads, deterministic=True, precision="float32") as device:
+        with compute_session(self.device, threads=None, deterministic=True, precision="float32") as device:
             found = validated(settings, self.pair, sealed_cache(self.root, device, TrialProgress(trial, settings)))
+        trial.set_user_attr(RESULT_KEY, found.key)
         value = getattr(found.performance, settings.sweep.metric)
         if value is None:
             raise optuna.TrialPruned(f"{settings.sweep.metric} is undefined for this account")

@@ -52,12 +52,9 @@ def test_other_sections_and_unknown_fields_are_refused_with_the_reason(field: st
         ({"type": "int", "low": 1, "high": 4}, "codebook.num_codes: .* greater than or equal to 2, got 1"),
         ({"type": "uniform", "low": 2, "high": 4}, "codebook.num_codes: .* valid integer"),
         ({"type": "categorical", "choices": [4, "many"]}, "codebook.num_codes: .*, got 'many'"),
-        ({"type": "int", "low": 4, "high": 4}, "low must be less than high, got low=4.0 and high=4.0"),
-        ({"type": "int", "low": 2.5, "high": 4}, "int needs whole numbers"),
         ({"type": "int", "low": 2}, "int needs low and high"),
         ({"type": "uniform", "low": 2, "high": float("nan")}, "finite number"),
-        ({"type": "categorical", "choices": []}, "categorical needs choices"),
-        ({"type": "categorical", "choices": [4], "low": 2}, "categorical takes no low"),
+        ({"type": "categorical", "low": 2, "high": 4}, "choices are what categorical needs and no other type takes"),
     ],
 )
 def test_values_that_a_setting_cannot_take_are_refused_before_any_trial(values: object, reason: str) -> None:
