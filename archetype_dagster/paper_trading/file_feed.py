@@ -1,0 +1,116 @@
+"""Files of bars as a feed: one file or a folder of them, as they lie or followed while they are being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from archetype_dagster.errors import MarketDataError
+from archetype_dagster.paper_trading.bar_tables import SUFFIXES, read_bar_table
+from archetype_dagster.paper_trading.feeds import FeedBar
+
+_AT_ONCE: Final = 256
+
+
+class _Stamp(NamedTuple):
+    """What changes when a file is written to or replaced."""
+
+    size: int
+    modified: int
+    inode: int
+
+
+class FileFeed:
+    """Parquet and CSV files in the bars schema, those of a folder by name, which must follow the bars' times.
+
+    A file that has grown, or was replaced by a longer one, is read on from the row after the last one delivered.
+    While following, a half-written file is not read: names that begin with a dot or end in anything but
+    .parquet and .csv are passed over, so that a writer may write to such a name and rename; any other file
+    is read once its size and time of change were the same at two polls and it reads as a whole table.
+
+    Args:
+        path: a file or a folder.
+        follow: whether rows and files may still come.
+
+    Raises:
+        MarketDataError: nothing is there, or, where it is not followed, no file of bars.
+    """
+
+    def __init__(self, path: Path, *, follow: bool) -> None:
+        self._path = path
+        self._follow = follow
+        self._delivered: dict[str, int] = {}
+        self._seen: dict[str, _Stamp] = {}
+        self._read: dict[str, _Stamp] = {}
+        self._bars: Iterator[FeedBar] = iter(())
+        self.unreadable: dict[str, str] = {}
+        if not path.exists():
+            raise MarketDataError("file or folder does not exist", file=path)
+        if not path.is_dir() and path.suffix not in SUFFIXES:
+            raise MarketDataError(f"a file of bars must be one of {', '.join(SUFFIXES)}", file=path)
+        if not follow and not self._files():
+            raise MarketDataError(f"folder must hold {' or '.join(SUFFIXES)} files of bars", file=path)
+
+    @property
+    def ended(self) -> bool:
+        """See `MarketFeed.ended`."""
+        return not self._follow
+
+    def resume(self, cursor: str) -> None:
+        """See `MarketFeed.resume`; `MarketDataError` for a cursor of another feed."""
+        name, _, row = cursor.rpartition(":")
+        if not name or not row.isdigit():
+            raise MarketDataError(f"a cursor of files of bars is NAME:ROW, got {cursor!r}", file=self._path)
+        self._delivered[name] = int(row) + 1
+
+    def poll(self) -> Sequence[FeedBar]:
+        """See `MarketFeed.poll`."""
+        bars = list(islice(self._bars, _AT_ONCE))
+        if not bars:
+            self._bars = self._new_bars()
+            bars = list(islice(self._bars, _AT_ONCE))
+        return bars
+
+    def _files(self) -> list[Path]:
+        if not self._path.is_dir():
+            return [self._path]
+        entries = (entry for entry in self._path.iterdir() if entry.suffix in SUFFIXES)
+        return sorted(entry for entry in entries if entry.is_file() and not entry.name.startswith("."))
+
+    def _new_bars(self) -> Iterator[FeedBar]:
+        for path in self._files():
+            stamp = _stamp(path)
+            settled = not self._follow or self._seen.get(path.name) == stamp
+            if stamp is None or self._read.get(path.name) == stamp:
+                continue
+            self._seen[path.name] = stamp
+            if settled:
+                yield from self._rows(path, stamp)
+
+    def _rows(self, path: Path, stamp: _Stamp) -> Iterator[FeedBar]:
+        try:
+            table = read_bar_table(path, growing=self._follow)
+        except MarketDataError as error:
+            if not self._follow:
+                raise
+            # Possibly still being written; the stale-data limit ends the wait.
+            self.unreadable[path.name] = str(error)
+            return
+        self.unreadable.pop(path.name, None)
+        first = self._delivered.get(path.name, 0)
+        if table.height < first:
+            raise MarketDataError(f"has {table.height} rows, {first} were read of it before", file=path)
+        for row, values in enumerate(table[first:].iter_rows(named=True), first):
+            self._delivered[path.name] = row + 1
+            yield FeedBar(values, f"{path.name}:{row}")
+        self._read[path.name] = stamp
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return _Stamp(status.st_size, status.st_mtime_ns, status.st_ino)

@@ -1,0 +1,115 @@
+"""A deterministic stand-in for a bundle, and a process that paper trades with it until it is killed.
+
+Run as a script it is told folders on its input, one a line, and forks a fresh process for each: what is
+imported is imported once, and every trader starts with nothing but what is on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market.bar_costs import BarCosts
+from archetype_dagster.market.impact import ImpactCurve
+from archetype_dagster.market.single_bar import read_bar
+from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
+from archetype_dagster.settings.paper_trading import PaperTradingSettings
+
+WARMUP, HORIZON = 4, 6
+
+
+@dataclass(frozen=True)
+class StandInDecision:
+    timestamp: datetime
+    action: int
+    base_action: int
+    code: int
+    tau: int
+    overridden: bool
+
+
+class StandInPolicy:
+    """Trades on a moving average that every bar since the last gap has entered, so that a lost bar shows for ever."""
+
+    def __init__(self, *, bar_minutes: int = 10, delay: int = 0, boundary: str = "carry") -> None:
+        self.manifest = {
+            "pair": "ETH",
+            "quote": "USDT",
+            "bar_minutes": bar_minutes,
+            "max_position": 2.0,
+            "commission_rate": 0.0002,
+            "execution_delay_bars": delay,
+            "horizon_boundary": boundary,
+            "warmup_bars": WARMUP,
+        }
+        self._costs = BarCosts(2.0, 0.0002, "extrapolate", ImpactCurve.default())
+        self.reset()
+
+    def reset(self) -> None:
+        self._end, self._bars, self._mean, self._decided = None, 0, 0.0, 0
+
+    def on_bar(self, bar: Mapping[str, Any]) -> StandInDecision | None:
+        seen = read_bar(bar)
+        if self._end is not None and seen.timestamp <= self._end:
+            raise MarketDataError("must grow from bar to bar", field="timestamp")
+        if self._end is None or (seen.timestamp - self._end).total_seconds() != 60 * self.manifest["bar_minutes"]:
+            self._bars = self._decided = 0
+        self._end, self._bars = seen.timestamp, self._bars + 1
+        close = float(bar["close"])
+        self._mean = close if self._bars == 1 else 0.9 * self._mean + 0.1 * close
+        if self._bars <= WARMUP:
+            return None
+        tau = self._decided % HORIZON
+        self._decided += 1
+        action = 1 + (close > self._mean * 1.0005) - (close < self._mean * 0.9995)
+        return StandInDecision(seen.timestamp, action, action, 0, tau, False)
+
+    def position(self, action: int) -> float:
+        return 2.0 * (action - 1)
+
+    def cost(self, bar: Mapping[str, Any], action_from: int, action_to: int) -> float:
+        return self._costs.loss(read_bar(bar), action_from, action_to)
+
+    def state(self) -> dict[str, Any]:
+        end = None if self._end is None else self._end.isoformat()
+        return {"end": end, "bars": self._bars, "mean": self._mean, "decided": self._decided}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._end = None if state["end"] is None else datetime.fromisoformat(state["end"])
+        self._bars, self._mean, self._decided = state["bars"], state["mean"], state["decided"]
+
+
+class Silent:
+    def show(self, trader: Any, record: Any) -> None:
+        pass
+
+
+def trade(directory: Path, feed: Path, settings: PaperTradingSettings | None = None) -> Any:
+    """A session over a recorded feed to its end; why it stopped, None at the end."""
+    settings = settings or PaperTradingSettings()
+    with Journal(directory) as journal:
+        session = PaperSession.start(
+            StandInPolicy(), FileFeed(feed, follow=False), journal, settings, bundle="stand-in"
+        )
+        return session.run(Silent())
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        directory, feed = line.rstrip("\n").split("\t")
+        child = os.fork()
+        if not child:
+            trade(Path(directory), Path(feed), PaperTradingSettings(limits={"stale_bars": None, "max_drawdown": None}))
+            os._exit(0)
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
