@@ -68,7 +68,7 @@ class StudyBook:
         self._running: dict[int, Assignment] = {}
         self._failed = 0
         self._looked = 0.0
-        self.first_error: tuple[int, Outcome] | None = None
+        self.first_error: Exception | None = None
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """The study's trials, of the given states or all; not to be changed."""
@@ -83,9 +83,8 @@ class StudyBook:
 
     def ask(self, process: int) -> Assignment:
         """Begin the next trial, a queued one first, for the process of the given id."""
-        draws = [trial.user_attrs[TRIAL]["draw"] for trial in self.trials() if TRIAL in trial.user_attrs]
         trial = self.study.ask()
-        facts = {"draw": 1 + max(draws, default=-1), "deaths": 0, **trial.user_attrs.get(TRIAL, {})}
+        facts = {"draw": self._draw(trial.number), **trial.user_attrs.get(TRIAL, {})}
         trial.set_user_attr(TRIAL, {**facts, "process": process})
         if self._storage.kind == "server":
             # The first beat: the sweep may die before the worker's.
@@ -97,28 +96,18 @@ class StudyBook:
     def tell(self, assignment: Assignment, outcome: Outcome) -> None:
         """Close a trial with its outcome."""
         del self._running[assignment.number]
-        if outcome.state is TrialState.FAIL:
-            self._failed += 1
-            self.first_error = self.first_error or (assignment.number, outcome)
-            error = f"{type(outcome.error).__name__}: {outcome.error}"
-            _log.warning("trial %d failed: %s", assignment.number, error)
-            self._opened.set_trial_user_attr(assignment.trial_id, ERROR, error)
-        # Another machine may have taken a trial for lost whose heart had stopped for a while.
-        self.study.tell(assignment.number, outcome.value, state=outcome.state, skip_if_finished=True)
+        if outcome.error is not None:
+            far = outcome.error.__traceback__ is None  # A traceback does not travel between processes.
+            outcome.error.add_note(f"raised by trial {assignment.number}" + (f":\n{outcome.told}" if far else ""))
+            self._give_up(assignment.number, outcome.error)
+        self._close(assignment, outcome, f"{type(outcome.error).__name__}: {outcome.error}")
 
     def lost(self, assignment: Assignment, why: str) -> None:
         """Close a trial whose process died and queue it again."""
         self._running.pop(assignment.number, None)
-        trial = self._opened.get_trial(assignment.trial_id)
-        self._opened.set_trial_user_attr(assignment.trial_id, ERROR, why)
-        self.study.tell(assignment.number, state=TrialState.FAIL, skip_if_finished=True)
-        if not self._queued_again(self.study, trial):
-            self._failed += 1
-            error = SweepError(f"trial {trial.number} was lost {self._max_retries + 1} times, at last since its {why}")
-            self.first_error = self.first_error or (
-                trial.number,
-                Outcome(TrialState.FAIL, error=error, told=str(error)),
-            )
+        self._close(assignment, Outcome(TrialState.FAIL), why)
+        if not self._queue_again(self.study, self._opened.get_trial(assignment.trial_id)):
+            self._give_up(assignment.number, SweepError(f"died {self._max_retries + 1} times, at last: {why}"))
 
     def lose_running(self, why: str) -> None:
         """Close all trials that this sweep began and did not close, and queue them again."""
@@ -130,14 +119,35 @@ class StudyBook:
         if self._storage.kind == "server":
             if time.monotonic() - self._looked >= HEARTBEAT_SECONDS:
                 self._looked = time.monotonic()
-                self._storage.fail_silent_trials(self.study.study_name, self._queued_again)
+                self._storage.fail_silent_trials(self.study.study_name, self._silent)
             return
         for trial in self.trials(TrialState.RUNNING):
             if trial.number not in self._running:
-                self.lost(Assignment(trial._trial_id, trial.number, 0), "sweep ended before it did")
+                self.lost(Assignment(trial._trial_id, trial.number, 0), "the sweep ended before it")
 
-    def _queued_again(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        facts = trial.user_attrs.get(TRIAL, {})
+    def _close(self, assignment: Assignment, outcome: Outcome, why: str) -> None:
+        # Another machine may have taken a trial for lost whose heart had stopped for a while.
+        if self._opened.get_trial(assignment.trial_id).state.is_finished():
+            return
+        if outcome.state is TrialState.FAIL:
+            self._opened.set_trial_user_attr(assignment.trial_id, ERROR, why)
+        self.study.tell(assignment.number, outcome.value, state=outcome.state, skip_if_finished=True)
+
+    def _draw(self, number: int) -> int:
+        """The trials before the one of this number that repeat no other: unique, whoever else asks meanwhile."""
+        before = [trial.user_attrs.get(TRIAL, {}) for trial in self.trials() if trial.number < number]
+        return sum("retry_of" not in facts for facts in before)
+
+    def _give_up(self, number: int, error: Exception) -> None:
+        self._failed += 1
+        self.first_error = self.first_error or error
+        _log.warning("trial %d failed: %s: %s", number, type(error).__name__, error)
+
+    def _silent(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._queue_again(study, trial)
+
+    def _queue_again(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        facts = {"draw": self._draw(trial.number), **trial.user_attrs.get(TRIAL, {})}
         deaths = facts.get("deaths", 0) + 1
         if deaths > self._max_retries:
             return False

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from optuna.trial import FrozenTrial, TrialState
 
 from archetype_dagster.sweeps.book import ERROR, TRIAL
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class SweepResult:
         best_trial: its number.
         n_trials: complete trials of the study.
         n_pruned: trials that were given up early.
-        n_failed: trials that raised or whose process died, retries not counted in.
+        n_failed: trials that raised or whose process died; the latter were run again under another number.
         trials: a row a trial, see `trials_table`.
         processes: ids of the processes that ran trials in this call, sorted.
     """
@@ -53,6 +55,8 @@ def trials_table(trials: Sequence[FrozenTrial], names: Sequence[str]) -> pl.Data
         last report), a column for each of `names`, `reports` Int64 (intermediate values), `draw` Int64, `retry_of`
         Int64 (the trial it repeats), `process` Int64, `started` Datetime UTC, `seconds` Float64, `error` String.
     """
+    import polars as pl  # here, so that a worker process need not load it
+
     facts = [trial.user_attrs.get(TRIAL, {}) for trial in trials]
     return pl.DataFrame(
         {

@@ -167,7 +167,7 @@ class RLHPOSweeper:
                 for worker in pool.idle[: max(book.missing(self.n_trials), 0)]:
                     pool.assign(worker, book.ask(worker.pid))
                     processes.add(worker.pid)
-                if len(pool.idle) == size:
+                if not pool.busy and book.missing(self.n_trials) < 1:
                     return processes
                 for worker, assignment, outcome in pool.finished(HEARTBEAT_SECONDS):
                     if outcome is None:
@@ -177,27 +177,23 @@ class RLHPOSweeper:
                 self._advance(book)
 
     def _advance(self, book: StudyBook) -> None:
-        done = book.trials(*DONE)
-        complete = [trial.value for trial in done if trial.state is TrialState.COMPLETE]
-        best = {} if not complete else {"best": max(complete) if self.direction == "maximize" else min(complete)}
-        self._progress.advance(len(done), best)
+        best = max if self.direction == "maximize" else min
+        values = [trial.value for trial in book.trials(TrialState.COMPLETE) if trial.value is not None]
+        self._progress.advance(len(book.trials(*DONE)), {"best": best(values)} if values else {})
 
     def _result(self, book: StudyBook, processes: set[int]) -> SweepResult:
         trials = book.trials()
         counts = {state: sum(trial.state is state for trial in trials) for state in TrialState}
         if not counts[TrialState.COMPLETE]:
-            told = f"no trial of study {self.study_name!r} is complete: {counts[TrialState.PRUNED]} pruned, "
-            told += f"{counts[TrialState.FAIL]} failed"
-            if book.first_error is None or book.first_error[1].error is None:
-                raise SweepError(told)
-            number, outcome = book.first_error
-            outcome.error.add_note(f"{told}; the first was trial {number}:\n{outcome.told}")
-            raise outcome.error
+            told = f"{counts[TrialState.PRUNED]} trials were pruned, {counts[TrialState.FAIL]} failed"
+            error = book.first_error or SweepError(told)
+            error.add_note(f"no trial of study {self.study_name!r} is complete: {told}")
+            raise error
         best = book.study.best_trial
         return SweepResult(
             study_name=self.study_name,
             best_params=best.params,
-            best_value=best.value,
+            best_value=book.study.best_value,
             best_trial=best.number,
             n_trials=counts[TrialState.COMPLETE],
             n_pruned=counts[TrialState.PRUNED],

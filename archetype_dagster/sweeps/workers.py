@@ -36,11 +36,13 @@ class Worker:
     Attributes:
         process: the process.
         connection: to it.
+        ready: it has said that it is there.
         assignment: the trial it was given; None while it waits for one.
     """
 
     process: BaseProcess
     connection: Connection
+    ready: bool = False
     assignment: Assignment | None = None
 
     @property
@@ -72,7 +74,7 @@ class WorkerPool:
                     self.workers.append(self._started())
             # None is given a trial before all are there, or the first would do the work of the others.
             for worker in self.workers:
-                _await_ready(worker)
+                _greet(worker)
         except BaseException:
             self._kill()
             raise
@@ -80,18 +82,23 @@ class WorkerPool:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is None:
-            for worker in self.workers:
+            for worker in self.idle:
                 # One that died idle is gone already, which is what is wanted.
                 with _gone_is_fine():
                     worker.connection.send(None)
-            for worker in self.workers:
+            for worker in self.idle:
                 worker.process.join(_PATIENCE_SECONDS)
         self._kill()
 
     @property
     def idle(self) -> list[Worker]:
-        """Those without a trial."""
-        return [worker for worker in self.workers if worker.assignment is None]
+        """Those that wait for a trial."""
+        return [worker for worker in self.workers if worker.ready and worker.assignment is None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether any has a trial."""
+        return any(worker.assignment is not None for worker in self.workers)
 
     def assign(self, worker: Worker, assignment: Assignment) -> None:
         """Give a worker its next trial; if it is dead already, `finished` says so."""
@@ -104,27 +111,29 @@ class WorkerPool:
 
         Those returned are idle again; the dead ones need `replace`.
         """
-        busy = {worker.connection: worker for worker in self.workers if worker.assignment is not None}
+        waited_for: dict[object, Worker] = {
+            worker.connection: worker for worker in self.workers if not worker.ready or worker.assignment is not None
+        }
         ended = []
-        for connection in wait(list(busy), timeout):
-            worker = busy[connection]  # type: ignore[index]
+        for connection in wait([worker.connection for worker in waited_for.values()], timeout):
+            worker = waited_for[connection]
+            if worker.assignment is None:
+                _greet(worker)
+                continue
             outcome: Outcome | None = None
             with _gone_is_fine():
                 outcome = worker.connection.recv()
-            assignment, worker.assignment = worker.assignment, None
-            if assignment is not None:
-                ended.append((worker, assignment, outcome))
+            ended.append((worker, worker.assignment, outcome))
+            worker.assignment = None
         return ended
 
     def replace(self, worker: Worker) -> str:
         """Start a new process in a dead worker's place; says what became of the old one."""
         worker.process.join(_PATIENCE_SECONDS)
-        told = f"worker process {worker.pid} {_ending(worker.process)}"
         worker.connection.close()
+        told = f"worker process {worker.pid} {_ending(worker.process)}"
         with _single_threaded():
-            fresh = self._started()
-        _await_ready(fresh)
-        worker.process, worker.connection = fresh.process, fresh.connection
+            self.workers[self.workers.index(worker)] = self._started()
         return told
 
     def _started(self) -> Worker:
@@ -176,7 +185,8 @@ def refuse_unsendable(runner: TrialRunner) -> None:
             raise ValueError(f"objective {name} was typed at a prompt, which no worker process can import: {cure}")
 
 
-def _await_ready(worker: Worker) -> None:
+def _greet(worker: Worker) -> None:
+    """Wait until a worker says that it is there."""
     ready = None
     with _gone_is_fine():
         ready = worker.connection.recv()
@@ -186,6 +196,7 @@ def _await_ready(worker: Worker) -> None:
             f"a worker process {_ending(worker.process)} before its first trial; its own message stands above. "
             "A script that sweeps must do so under `if __name__ == '__main__':`, since workers import it"
         )
+    worker.ready = True
 
 
 def _ending(process: BaseProcess) -> str:
