@@ -20,6 +20,7 @@ from archetype_dagster.crosscheck_cli import audit, crosscheck
 from archetype_dagster.errors import ArchetypeError, SettingsError
 from archetype_dagster.fetch_cli import app as fetch_app
 from archetype_dagster.ingest_cli import IngestCommand, ingest
+from archetype_dagster.paper_cli import paper
 from archetype_dagster.settings import PAIRS
 from archetype_dagster.ui_cli import ui
 
@@ -145,6 +146,7 @@ def report(
 app.command("ingest", cls=IngestCommand)(ingest)
 app.command("audit")(audit)
 app.command("crosscheck")(crosscheck)
+app.command("paper")(paper)
 app.command("ui")(ui)
 
 

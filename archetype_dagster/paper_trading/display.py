@@ -13,8 +13,8 @@ from archetype_dagster.paper_trading.trader import PaperTrader
 from archetype_dagster.types import JsonDict
 
 
-def account_table(trader: PaperTrader, record: JsonDict, *, pair: str, quote: str) -> Table:
-    """Time, price, position, net value, profit, last decision and the counts of faults, after a record."""
+def account_table(trader: PaperTrader, *, pair: str, quote: str, last: JsonDict | None = None) -> Table:
+    """Time, price, position, net value, profit, the counts of faults and the last record's decision."""
     table = Table(title=f"{pair} paper trading", title_justify="left", show_header=False)
     table.add_column("what", style="dim")
     table.add_column("value", justify="right")
@@ -30,12 +30,13 @@ def account_table(trader: PaperTrader, record: JsonDict, *, pair: str, quote: st
             "profit": f"{profit:+,.2f} {quote} ({profit / account.capital:+.2%})",
             "drawdown": f"{account.drawdown:.2%}",
         }
-    rows["last decision"] = _decision(record)
+    if last is not None:
+        rows["last decision"] = _decision(last)
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in sorted(trader.counts.items())}
     for name, value in rows.items():
         table.add_row(name, value)
-    if record["stop"] is not None:
-        table.add_row("stopped", escape(record["stop"]["message"]), style="bold red")
+    if trader.stopped is not None:
+        table.add_row("stopped", escape(trader.stopped.message), style="bold red")
     return table
 
 
@@ -55,7 +56,7 @@ class LiveDisplay:
 
     def show(self, trader: PaperTrader, record: JsonDict) -> None:
         """See `session.Display.show`."""
-        self._live.update(account_table(trader, record, pair=self._pair, quote=self._quote), refresh=True)
+        self._live.update(account_table(trader, pair=self._pair, quote=self._quote, last=record), refresh=True)
 
 
 class LineDisplay:
