@@ -8,14 +8,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from archetype_dagster import cli_options as options
 from archetype_dagster.calibrate_cli import app as calibrate_app
+from archetype_dagster.cli_runs import materialise, print_error, print_report
 from archetype_dagster.crosscheck_cli import audit, crosscheck
 from archetype_dagster.errors import ArchetypeError, SettingsError
 from archetype_dagster.fetch_cli import app as fetch_app
@@ -24,14 +24,10 @@ from archetype_dagster.paper_cli import paper
 from archetype_dagster.settings import PAIRS
 from archetype_dagster.ui_cli import ui
 
-if TYPE_CHECKING:
-    from resources.storage import ArtifactStore
-
 # Everything that the paper's tables and the judgement beside them are made from.
 TABLES = "+robustness or +walk_forward or +trade_audit or leaderboard or paper_tables"
 
 _console = Console()
-_errors = Console(stderr=True)
 
 app = typer.Typer(
     name="archetype",
@@ -61,7 +57,7 @@ def run(
     With --set market.by_month=true a vendor's files are read month by month first, and only the months that changed.
     """
     overrides = options.overrides(source, path, seed, assignments)
-    _materialise(pair, profile, overrides, select, result, tracking=not no_tracking)
+    materialise(pair, profile, overrides, select, result, tracking=not no_tracking)
 
 
 def _phase_command(name: str, selection: str, summary: str) -> None:
@@ -97,7 +93,7 @@ def _phase_command(name: str, selection: str, summary: str) -> None:
         }
         given = {key: value for key, value in flags.items() if value is not None}
         overrides = {**given, **options.overrides(source, path, seed, assignments)}
-        _materialise(pair, profile, overrides, selection, result, tracking=not no_tracking)
+        materialise(pair, profile, overrides, selection, result, tracking=not no_tracking)
 
     app.command(name, help=summary)(phase)
 
@@ -133,12 +129,12 @@ def report(
     if not tables:
         if pair is None:
             raise SettingsError("report needs --pair, or --tables for the paper's tables")
-        _print_report(store, pair)
+        print_report(store, pair)
         return
     overrides = options.overrides(source, path, seed, assignments)
     for each in PAIRS if pair is None else (pair,):
         _console.rule(each)
-        _materialise(each, profile, overrides, TABLES, result, tracking=not no_tracking)
+        materialise(each, profile, overrides, TABLES, result, tracking=not no_tracking)
     page = store.open("paper_tables", None)
     _console.print(f"Tables: {page.path('tables.html')}", soft_wrap=True)
 
@@ -171,73 +167,5 @@ def main() -> None:
     try:
         app()
     except ArchetypeError as error:
-        _error(str(error))
+        print_error(str(error))
         sys.exit(1)
-
-
-def _error(message: str) -> None:
-    _errors.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
-
-
-def _materialise(
-    pair: str, profile: str, overrides: dict[str, Any], selection: str, result: Path, *, tracking: bool
-) -> None:
-    from archetype_dagster.settings import load_settings
-
-    # Checked before the slow imports, so that a mistyped name is answered at once.
-    settings = load_settings(profile, overrides)
-    settings.pair(pair)
-
-    from archetype_dagster.definitions import build_defs
-    from archetype_dagster.jobs import months_to_run, run_pipeline
-    from resources.instance import instance_home, open_instance, run_owner
-    from resources.progress import ConsoleProgressResource
-    from resources.storage import ArtifactStore
-    from resources.tracking import TrackingResource
-
-    definitions = build_defs({"progress": ConsoleProgressResource(), "tracking": TrackingResource(enabled=tracking)})
-    chosen = {"settings_file": profile} if profile.endswith((".yaml", ".yml")) else {"profile": profile}
-    run_config = {
-        "resources": {
-            "settings": {"config": {**chosen, "overrides": overrides}},
-            "store": {"config": {"root": str(result)}},
-        }
-    }
-    home = instance_home()
-    with open_instance(home) as instance, run_owner(home) as tags:
-        try:
-            outcome = run_pipeline(
-                definitions,
-                pair=pair,
-                selection=selection,
-                instance=instance,
-                run_config=run_config,
-                tags=tags,
-                months=months_to_run(definitions, settings, pair, selection),
-            )
-        except KeyboardInterrupt:
-            _errors.print("interrupted; the same command goes on from what was saved")
-            raise typer.Exit(130) from None
-    for line in outcome.warnings:
-        _errors.print(f"[yellow]warning:[/] {escape(line)}", soft_wrap=True, highlight=False)
-    for line in (*outcome.failures, *(f"check failed: {line}" for line in outcome.failed_checks)):
-        _error(line)
-    if not outcome.success:
-        raise typer.Exit(1)
-    made = len(outcome.materialised)
-    _console.print(
-        f"{made} assets materialised, {len(outcome.reused)} of them reused; {outcome.passed_checks} checks passed"
-    )
-    if "evaluation_report" in outcome.materialised:
-        _print_report(ArtifactStore(root=str(result)), pair)
-
-
-def _print_report(store: ArtifactStore, pair: str) -> None:
-    from archetype_dagster.reporting import read_metrics
-    from archetype_dagster.reporting.terminal import metrics_table
-
-    artifact = store.open("evaluation_report", pair)
-    summary = read_metrics(artifact.directory)
-    _console.print(metrics_table(summary))
-    _console.print(f"Initial capital: {summary['initial_capital']:,.2f} {summary['quote']}")
-    _console.print(f"Report: {artifact.path('report.html')}", soft_wrap=True)
