@@ -22,6 +22,7 @@ from archetype_dagster.fetch_cli import app as fetch_app
 from archetype_dagster.ingest_cli import IngestCommand, ingest
 from archetype_dagster.paper_cli import paper
 from archetype_dagster.settings import PAIRS
+from archetype_dagster.sweep_cli import sweep, tuned_overrides
 from archetype_dagster.ui_cli import ui
 
 # Everything that the paper's tables and the judgement beside them are made from.
@@ -51,12 +52,15 @@ def run(
     result: options.Result = Path("result"),
     seed: options.Seed = None,
     no_tracking: options.NoTracking = False,
+    tuned: options.Tuned = False,
 ) -> None:
     """Materialise the graph for one pair; what nothing changed is reused.
 
     With --set market.by_month=true a vendor's files are read month by month first, and only the months that changed.
     """
     overrides = options.overrides(source, path, seed, assignments)
+    if tuned:
+        overrides = tuned_overrides(pair, profile, overrides, result)
     materialise(pair, profile, overrides, select, result, tracking=not no_tracking)
 
 
@@ -121,6 +125,7 @@ def report(
     result: options.Result = Path("result"),
     seed: options.Seed = None,
     no_tracking: options.NoTracking = False,
+    tuned: options.Tuned = False,
 ) -> None:
     """Print the metrics of the last evaluation; with --tables make and print the paper's tables, ours beside them."""
     from resources.storage import ArtifactStore
@@ -134,7 +139,8 @@ def report(
     overrides = options.overrides(source, path, seed, assignments)
     for each in PAIRS if pair is None else (pair,):
         _console.rule(each)
-        materialise(each, profile, overrides, TABLES, result, tracking=not no_tracking)
+        chosen = tuned_overrides(each, profile, overrides, result) if tuned else overrides
+        materialise(each, profile, chosen, TABLES, result, tracking=not no_tracking)
     page = store.open("paper_tables", None)
     _console.print(f"Tables: {page.path('tables.html')}", soft_wrap=True)
 
@@ -142,6 +148,7 @@ def report(
 app.command("ingest", cls=IngestCommand)(ingest)
 app.command("audit")(audit)
 app.command("crosscheck")(crosscheck)
+app.command("sweep")(sweep)
 app.command("paper")(paper)
 app.command("ui")(ui)
 

@@ -20,6 +20,7 @@ Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, e.g. planner.horizon_bars=36. May be repeated.")
 ]
 NoTracking = Annotated[bool, typer.Option("--no-tracking", help="Do not record the run in MLflow.")]
+Tuned = Annotated[bool, typer.Option("--tuned", help="Take the settings that the pair's last sweep found.")]
 Horizon = Annotated[int | None, typer.Option("--horizon", help="Horizon h in bars.")]
 Trajectories = Annotated[int | None, typer.Option("--num-trajectories", help="Demonstrations.")]
 Phase1Epochs = Annotated[int | None, typer.Option("--phase1-epochs", help="Epochs with quantisation.")]

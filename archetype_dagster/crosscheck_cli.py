@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from archetype_dagster import cli_options as options
+from archetype_dagster.sweep_cli import tuned_overrides
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +36,7 @@ def audit(
     assignments: options.Assignments = None,
     result: options.Result = Path("result"),
     seed: options.Seed = None,
+    tuned: options.Tuned = False,
     steps: Annotated[Path | None, typer.Option("--steps", help="Folder for the ledger as CSV, bar by bar.")] = None,
     rows_per_file: Annotated[
         int, typer.Option("--rows-per-file", min=1, help="Bars in each file of --steps.")
@@ -49,7 +51,7 @@ def audit(
     from archetype_dagster.backtest.audit import audit as audit_ledger
     from archetype_dagster.backtest.audit import write_steps
 
-    run = _run(pair, profile, options.overrides(source, path, seed, assignments), result)
+    run = _run(pair, profile, options.overrides(source, path, seed, assignments), result, tuned=tuned)
     report = audit_ledger(
         run.ledger,
         run.bars,
@@ -78,6 +80,7 @@ def crosscheck(
     assignments: options.Assignments = None,
     result: options.Result = Path("result"),
     seed: options.Seed = None,
+    tuned: options.Tuned = False,
 ) -> None:
     """Replay the last evaluation's decisions through another engine; exit code 1 where the accounts differ.
 
@@ -85,7 +88,7 @@ def crosscheck(
     """
     from archetype_dagster.backtest.crosscheck import cross_check
 
-    run = _run(pair, profile, options.overrides(source, path, seed, assignments), result)
+    run = _run(pair, profile, options.overrides(source, path, seed, assignments), result, tuned=tuned)
     found = cross_check(
         run.ledger,
         run.bars,
@@ -111,9 +114,11 @@ class _Run:
     horizon_starts: IndexArray
 
 
-def _run(pair: str, profile: str, overrides: dict[str, object], result: Path) -> _Run:
+def _run(pair: str, profile: str, overrides: dict[str, object], result: Path, *, tuned: bool) -> _Run:
     from archetype_dagster.settings import load_settings
 
+    if tuned:
+        overrides = tuned_overrides(pair, profile, overrides, result)
     # Checked before the slow imports, so that a mistyped name is answered at once.
     settings = load_settings(profile, overrides)
     settings.pair(pair)
