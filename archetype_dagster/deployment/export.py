@@ -1,47 +1,42 @@
 """A trained policy as a bundle of plain files that runs without torch: ONNX graphs, scaler and rules.
 
 A bundle holds selector.onnx, decoder_step.onnx, refiner_step.onnx (where there is a refiner),
-scaler.json, policy.json (names, shapes, rules) and checksums.json (SHA-256 of all the others).
+scaler.json, policy.json (names, shapes, rules, numbers) and checksums.json (SHA-256 of all the others).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from archetype_dagster.artifacts import file_hash, write_json
+from archetype_dagster.artifacts import write_json
 from archetype_dagster.backtest.policy import TradingPolicy
+from archetype_dagster.deployment.bundle import POLICY_FILE, SCALER_FILE, seal_bundle
 from archetype_dagster.deployment.graphs import OPSET, decoder_graph, refiner_graph, selector_graph, write_graph
+from archetype_dagster.deployment.interfaces import require_interfaces
+from archetype_dagster.deployment.rules import BUNDLE_VERSION, RULES, feature_hash
+from archetype_dagster.deployment.sessions import CPU, CUDA
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.features import FEATURE_NAMES, WARMUP_BARS
+from archetype_dagster.market.impact import ImpactCurve
 from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.selection import ContinuousSelector, Selector
 from archetype_dagster.types import ACTION_NAMES, JsonDict
 
-BUNDLE_VERSION: Final = 1
 PARITY_TOLERANCE: Final = 1e-5
-POLICY_FILE: Final = "policy.json"
-SCALER_FILE: Final = "scaler.json"
-CHECKSUMS_FILE: Final = "checksums.json"
-
-_RULES: Final = {
-    "state": "features in feature_names order, scaled by scaler.json: clip((x - mean) / std), float32",
-    "code": "argmax of code_logits at the horizon's first bar, held for the horizon; ties go to the lowest code",
-    "base_action": "argmax of action_logits, ties go to the lowest action; under decoding single_change the "
-    "first action that is not flat is held to the horizon's end",
-    "decoder_state": "hidden_in and cell_in are zero at a horizon's first bar, then hidden_out and cell_out",
-    "override": "at most one in a horizon: the first bar where the base action equals the one before and a logit of "
-    "override_logits [short, nothing, long] for another action exceeds that of nothing; ties between directions go "
-    "to short",
-    "override_end": "step: the base action returns at the next bar; hold: at the base's next change of action",
-    "realised_return": "100 / (m p_0) times the base actions' rewards realised before this bar, p_0 the mark at "
-    "the horizon's first execution",
-    "time_left": "(h - tau) / h with tau = 0 at the horizon's first bar",
-    "horizon": "starts at the first bar with features after a gap and after every h bars; the position is carried",
-}
+# Features of a stream against the table's, and net values of bar-by-bar against batch decisions, both relative.
+EQUALITY_TOLERANCE: Final = 1e-9
 
 
-def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path, *, pair: str) -> JsonDict:
+def export_policy(
+    policy: TradingPolicy,
+    scaler: FeatureScaler,
+    directory: Path,
+    *,
+    pair: str,
+    parents: Mapping[str, JsonDict] | None = None,
+) -> JsonDict:
     """Write the bundle into an existing folder and return its manifest (policy.json).
 
     Weights are those of the trained networks; nothing samples, so one observation gives one action.
@@ -51,6 +46,7 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
         scaler: the scaler fitted on the training split.
         directory: existing folder.
         pair: traded pair.
+        parents: by name, the artifacts that the policy was made from, each with its `key` and `content_hash`.
 
     Raises:
         ArtifactError: the policy reads the future, chooses embeddings instead of codes, or its parts do not fit.
@@ -66,7 +62,7 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
     _require_fit(policy, selector, scaler)
     settings = policy.settings
     spec = settings.pair(pair)
-    codes = policy.codebook.quantizer.codes
+    codes, curve = policy.codebook.quantizer.codes, ImpactCurve.default().scaled(spec.liquidity_scale)
     graphs = {
         "selector": selector_graph(selector.network),
         "decoder": decoder_graph(policy.codebook.decoder, codes),
@@ -81,27 +77,37 @@ def export_policy(policy: TradingPolicy, scaler: FeatureScaler, directory: Path,
         "max_position": spec.max_position,
         "commission_rate": settings.execution.commission_rate,
         "depth_policy": settings.execution.depth_policy,
+        "impact_curve": {"notional": curve.notional.tolist(), "distance_bps": curve.distance_bps.tolist()},
         "execution_delay_bars": settings.execution.execution_delay_bars,
         "horizon_boundary": settings.execution.horizon_boundary,
         "bar_minutes": settings.market.bar_minutes,
         "horizon_bars": settings.planner.horizon_bars,
         "feature_names": list(FEATURE_NAMES),
+        "feature_hash": feature_hash(),
         "feature_scale": settings.features.scale,
         "warmup_bars": WARMUP_BARS,
         "num_codes": int(codes.shape[0]),
         "actions": list(ACTION_NAMES),
         "decoding": policy.codebook.settings.decoding,
         "override": settings.refinement.override if policy.refiner is not None else None,
-        "rules": _RULES,
+        "selector_lookback_bars": selector.network.lookback_bars,
+        "refiner_lookback_bars": 1 if policy.refiner is None else policy.refiner.network.lookback_bars,
+        "rules": RULES,
         "graphs": {name: write_graph(directory, graph) for name, graph in graphs.items()},
         "opset": OPSET,
-        "parity_tolerance": PARITY_TOLERANCE,
+        "providers": [CPU, CUDA],
+        "tolerances": {
+            "logits_absolute": PARITY_TOLERANCE,
+            "features_relative": EQUALITY_TOLERANCE,
+            "net_value_relative": EQUALITY_TOLERANCE,
+        },
+        "parents": dict(parents or {}),
         "seed": settings.seed,
     }
+    require_interfaces(manifest)
     scaler.save(directory / SCALER_FILE)
     write_json(directory / POLICY_FILE, manifest)
-    files = [POLICY_FILE, SCALER_FILE, *(graph.file for graph in graphs.values())]
-    write_json(directory / CHECKSUMS_FILE, {name: file_hash(directory / name) for name in sorted(files)})
+    seal_bundle(directory, [POLICY_FILE, SCALER_FILE, *(graph.file for graph in graphs.values())])
     return manifest
 
 

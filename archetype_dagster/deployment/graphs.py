@@ -52,15 +52,15 @@ class Graph:
 
 
 class SelectorStep(nn.Module):
-    """Scaled state at a horizon's start (B, F) -> code logits (B, K)."""
+    """Scaled state at a horizon's start (B, F), or the window up to it (B, L, F) -> code logits (B, K)."""
 
     def __init__(self, network: SelectorNetwork) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, state: Tensor) -> Tensor:
+    def forward(self, market: Tensor) -> Tensor:
         """The actor's logits; the critic stays behind."""
-        logits: Tensor = self.network(state)[0]
+        logits: Tensor = self.network(market)[0]
         return logits
 
 
@@ -89,19 +89,26 @@ class RefinerStep(nn.Module):
         self.codes: Tensor
 
     def forward(
-        self, state: Tensor, code: Tensor, base_action: Tensor, realised_return: Tensor, time_left: Tensor
+        self, market: Tensor, code: Tensor, base_action: Tensor, realised_return: Tensor, time_left: Tensor
     ) -> Tensor:
-        """(B, F), int64 (B,), int64 (B,), R_arche in percent of notional (B,), (h - tau) / h (B,) -> (B, 3)."""
-        action = (base_action.unsqueeze(-1) == torch.arange(_NUM_ACTIONS)).to(state.dtype)
+        """Logits over [short, nothing, long], (B, 3).
+
+        Args:
+            market: (B, F), or (B, L, F) where the network looks back.
+            code: int64 (B,).
+            base_action: int64 (B,).
+            realised_return: R_arche in percent of notional (B,).
+            time_left: (h - tau) / h (B,).
+        """
+        action = (base_action.unsqueeze(-1) == torch.arange(_NUM_ACTIONS)).to(market.dtype)
         numbers = torch.stack([realised_return, time_left], dim=-1)
-        logits: Tensor = self.network(state, torch.cat([self.codes[code], action, numbers], dim=-1))[0]
+        logits: Tensor = self.network(market, torch.cat([self.codes[code], action, numbers], dim=-1))[0]
         return logits
 
 
 def selector_graph(network: SelectorNetwork) -> Graph:
-    """`selector.onnx`: state -> code_logits."""
-    module = SelectorStep(_portable(network))
-    return Graph("selector.onnx", module, {"state": _floats(network.shape["num_features"])}, ("code_logits",))
+    """`selector.onnx`: state, or window where the network looks back -> code_logits."""
+    return Graph("selector.onnx", SelectorStep(_portable(network)), _market_input(network), ("code_logits",))
 
 
 def decoder_graph(decoder: ArchetypeDecoder, codes: Tensor) -> Graph:
@@ -123,9 +130,9 @@ def decoder_graph(decoder: ArchetypeDecoder, codes: Tensor) -> Graph:
 
 
 def refiner_graph(network: RefinerNetwork, codes: Tensor) -> Graph:
-    """`refiner_step.onnx`: state, code, base_action, realised_return, time_left -> override_logits."""
+    """`refiner_step.onnx`: state or window, code, base_action, realised_return, time_left -> override_logits."""
     inputs = {
-        "state": _floats(network.shape["num_features"]),
+        **_market_input(network),
         "code": torch.zeros(_EXAMPLE_BATCH, dtype=torch.int64),
         "base_action": torch.ones(_EXAMPLE_BATCH, dtype=torch.int64),
         "realised_return": torch.zeros(_EXAMPLE_BATCH),
@@ -167,8 +174,15 @@ def _portable(network: Network) -> Network:
     return deepcopy(network).cpu().eval().requires_grad_(False)
 
 
-def _floats(size: Any) -> Tensor:
-    return torch.zeros(_EXAMPLE_BATCH, size)
+def _market_input(network: SelectorNetwork | RefinerNetwork) -> dict[str, Tensor]:
+    features = network.shape["num_features"]
+    if network.lookback_bars == 1:
+        return {"state": _floats(features)}
+    return {"window": _floats(network.lookback_bars, features)}
+
+
+def _floats(*sizes: Any) -> Tensor:
+    return torch.zeros(_EXAMPLE_BATCH, *sizes)
 
 
 def _strip_origin(model: onnx.ModelProto) -> None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from archetype_dagster.backtest.policy import TradingPolicy, decide, padded_horizons
 from archetype_dagster.codebook.decoding import decode_step
+from archetype_dagster.deployment.bundle_graphs import BundleGraphs
 from archetype_dagster.deployment.export import PARITY_TOLERANCE
-from archetype_dagster.deployment.onnx_policy import OnnxPolicy
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.planning.adaptations import apply_override, legal_override_mask
 from archetype_dagster.refinement.adapter import greedy_override
@@ -102,7 +102,7 @@ def check_parity(
     """
     if horizons < 1 or not batch_sizes or min(batch_sizes) < 1:
         raise ValueError(f"horizons and batch_sizes must be positive, got {horizons} and {tuple(batch_sizes)}")
-    bundle = OnnxPolicy.load(directory)
+    bundle = BundleGraphs.load(directory)
     starts, lengths = dataset.decision_starts()
     if not len(starts):
         raise ValueError("check_parity needs at least one row, got an empty dataset")
@@ -136,7 +136,7 @@ class _BundleRun:
 
 
 def _step_through(
-    bundle: OnnxPolicy, states: StateArray, initial_actions: ActionArray, context: StateArray | None, size: int
+    bundle: BundleGraphs, states: StateArray, initial_actions: ActionArray, context: StateArray | None, size: int
 ) -> _BundleRun:
     """Run n horizons, `size` at once and one bar after the other."""
     parts = [
@@ -154,7 +154,7 @@ def _step_through(
 
 
 def _step_batch(
-    bundle: OnnxPolicy, states: StateArray, context: StateArray | None
+    bundle: BundleGraphs, states: StateArray, context: StateArray | None
 ) -> tuple[LogitArray, LogitArray, ActionArray, LogitArray | None]:
     code_logits = bundle.code_logits(np.ascontiguousarray(states[:, 0]))
     codes: IndexArray = code_logits.argmax(axis=1).astype(np.int64)

@@ -16,7 +16,7 @@ from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.codebook.history import HISTORY_SCHEMA
 from archetype_dagster.codebook.model import Codebook
 from archetype_dagster.codebook.modules import CodebookModules
-from archetype_dagster.deployment import OnnxPolicy, check_parity, export_policy
+from archetype_dagster.deployment import BundleGraphs, check_parity, export_policy
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.market.features import FEATURE_NAMES
@@ -165,7 +165,7 @@ def test_equal_logits_choose_the_lowest_action_in_both_runtimes(bare_bundle, dat
 def test_a_policy_without_refiner_exports_two_graphs(bare_bundle):
     directory, _ = bare_bundle
     assert sorted(path.name for path in directory.glob("*.onnx")) == ["decoder_step.onnx", "selector.onnx"]
-    bundle = OnnxPolicy.load(directory)
+    bundle = BundleGraphs.load(directory)
     assert bundle.manifest["override"] is None
     one = np.zeros(1, dtype=np.float32)
     with pytest.raises(ValueError, match="without a refiner"):
@@ -213,7 +213,7 @@ def test_the_manifest_states_what_a_runtime_needs(bundle):
     assert (manifest["horizon_bars"], manifest["max_position"], manifest["commission_rate"]) == (24, 100.0, 0.0002)
     assert manifest["hindsight"] is False
     assert manifest["opset"] == onnx.load(bundle / "selector.onnx").opset_import[0].version
-    assert OnnxPolicy.load(bundle).scaler.mean == pytest.approx(SCALER.mean, abs=0)
+    assert BundleGraphs.load(bundle).bundle.scaler.mean == pytest.approx(SCALER.mean, abs=0)
 
 
 def test_a_hindsight_policy_is_refused_and_nothing_is_written(tmp_path):
@@ -249,15 +249,15 @@ def test_a_changed_or_missing_file_is_refused(bundle, tmp_path, name):
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(ArtifactError, match=f"{name} does not have the hash"):
-        OnnxPolicy.load(tmp_path)
+        BundleGraphs.load(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ArtifactError, match=f"{name} is missing"):
-        OnnxPolicy.load(tmp_path)
+        BundleGraphs.load(tmp_path)
 
 
 def test_a_folder_without_checksums_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match=r"checksums\.json does not exist"):
-        OnnxPolicy.load(tmp_path)
+        BundleGraphs.load(tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [{"horizons": 0}, {"batch_sizes": ()}, {"batch_sizes": (0,)}])
