@@ -87,6 +87,17 @@ class HistoryEnv(gym.Env[StateArray, Any]):
         ages = reversed(range(self.lookback_bars))
         return tuple(f"{name}[t-{age}]" if age else name for age in ages for name in self.bar_features)
 
+    def rows_that_begin(self, episode_bars: int | None) -> IndexArray:
+        """Rows on which an episode may begin that so many rows of its segment follow, whatever `starts` says.
+
+        Raises:
+            MarketDataError: there is none.
+        """
+        rows = np.flatnonzero(self._is_start & (self._left >= (episode_bars or 1)))
+        if not len(rows):
+            raise MarketDataError(f"no start has {episode_bars} rows of its segment after it among {len(self.panel)}")
+        return rows
+
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[StateArray, dict[str, Any]]:

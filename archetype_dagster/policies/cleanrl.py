@@ -5,7 +5,7 @@ Observations are whole windows and a backbone starts each from nothing, so no st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,8 +16,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from pydantic import ValidationError
 from torch import nn
 
+from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError, SettingsError
 from archetype_dagster.policies.actor_critic import ActorCritic
+from archetype_dagster.policies.course import Course
 from archetype_dagster.policies.saved import read_policy, without_pretraining, write_policy
 from archetype_dagster.rl.ppo import clipped_surrogate, generalised_advantages, value_loss
 from archetype_dagster.seeding import derive_seed, seeded_initialisation, torch_generator
@@ -56,7 +58,15 @@ class CleanRLAdapter:
         with seeded_initialisation(seed, BRIDGE, "initialisation"):
             self.network = ActorCritic(observation_space, action_space, self.settings).to(self.device)
 
-    def learn(self, envs: VectorEnv[Any, Any, Any], progress: Progress | None = None) -> list[dict[str, float]]:
+    def learn(
+        self,
+        envs: VectorEnv[Any, Any, Any],
+        progress: Progress | None = None,
+        *,
+        judge: Callable[[], float] | None = None,
+        evaluations: int = 1,
+        resume: ResumePoint | None = None,
+    ) -> list[dict[str, Any]]:
         """Train for `total_steps`, rounded up to whole rollouts; call it once.
 
         A truncated episode goes on in truth, so its last step, like the last of a rollout, is also paid the discounted
@@ -65,41 +75,45 @@ class CleanRLAdapter:
         Args:
             envs: copies that restart in the step that ends an episode (`AutoresetMode.SAME_STEP`).
             progress: told the steps done after each rollout.
+            judge: score of the weights as they are; the best of them, the untrained included, are those left at the
+                end. New episodes begin after each judgement.
+            evaluations: judgements spread over the training, besides the one before it.
+            resume: where the state is saved after each judgement.
 
         Returns:
-            a row for each rollout: `steps`, `reward` (mean per step), `surrogate`, `value_loss`, `entropy`, `clipped`.
+            a row for each rollout: `steps`, `reward` (mean per step), `surrogate`, `value_loss`, `entropy`, `clipped`;
+            with `judge` one for the untrained weights too, and `score` where the weights were judged.
 
         Raises:
             SettingsError: copies of other spaces, or that restart in another way.
+            ArchetypeError: the weights are no longer finite.
         """
-        if envs.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
-            raise SettingsError(
-                "the environment must restart episodes in the step that ends them (AutoresetMode.SAME_STEP), got "
-                f"autoreset_mode={envs.metadata.get('autoreset_mode')}"
-            )
-        spaces_given = (envs.single_observation_space, envs.single_action_space)
-        if spaces_given != (self.observation_space, self.action_space):
-            raise SettingsError(f"the environment's spaces must be the policy's, got {spaces_given}")
+        self._require_fitting(envs)
         settings = self.settings
         rollout = settings.rollout_steps * envs.num_envs
         updates = -(-settings.total_steps // rollout)
         progress = progress or NoProgress()
         progress.start(BRIDGE, updates * rollout)
         optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate, eps=1e-5)
-        observations = envs.reset(seed=derive_seed(self.seed, BRIDGE, "starts") % 2**31)[0]
-        history = []
-        for update in range(updates):
+        course = Course(self.network, optimizer, judge, {round(updates * n / evaluations) for n in range(evaluations)})
+        first = course.restore(resume or ResumePoint(None, ""))
+        if first is None:
+            first = 0
+            course.close(0, {"steps": 0}, progress)
+        observations: np.ndarray = np.zeros(0)
+        for update in range(first, updates):
+            if update == first or course.closes(update):
+                names = ("starts",) if update == 0 else ("starts", update)
+                observations = envs.reset(seed=derive_seed(self.seed, BRIDGE, *names) % 2**31)[0]
             if settings.anneal_learning_rate:
                 optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - update / updates)
             batch, observations, reward = self._collect(envs, observations, update)
-            steps = (update + 1) * rollout
             with seeded_initialisation(self.seed, BRIDGE, "dropout", update):
                 metrics = {"reward": reward, **self._improve(batch, optimizer, update)}
-            history.append({"steps": steps, **metrics})
-            progress.advance(steps, metrics)
-        self.network.eval()
+            course.close(update + 1, {"steps": (update + 1) * rollout, **metrics}, progress, last=update + 1 == updates)
+        course.finish()
         progress.finish()
-        return history
+        return course.record.history
 
     def predict(
         self,
@@ -118,6 +132,12 @@ class CleanRLAdapter:
             actions = scores.argmax(-1) if self.network.log_deviation is None else scores
         played = self.network.played(actions)
         return (played[0] if one else played), None
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the network, e.g. back to the CPU after training."""
+        self.device = torch.device(device)
+        self.network.to(self.device)
+        return self
 
     def save(self, directory: Path) -> None:
         """Write policy.json and policy.safetensors; SettingsError for observations that are no Box."""
@@ -143,6 +163,16 @@ class CleanRLAdapter:
         saved.restore(adapter.network)
         adapter.network.eval()
         return adapter
+
+    def _require_fitting(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        if envs.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+            raise SettingsError(
+                "the environment must restart episodes in the step that ends them (AutoresetMode.SAME_STEP), got "
+                f"autoreset_mode={envs.metadata.get('autoreset_mode')}"
+            )
+        spaces_given = (envs.single_observation_space, envs.single_action_space)
+        if spaces_given != (self.observation_space, self.action_space):
+            raise SettingsError(f"the environment's spaces must be the policy's, got {spaces_given}")
 
     def _collect(
         self, envs: VectorEnv[Any, Any, Any], observations: np.ndarray, update: int

@@ -153,13 +153,17 @@ class SB3Adapter:
         """
         if not isinstance(agent, self._agent_class):
             raise SettingsError(f"the agent must be a {self.algorithm}, got a {type(agent).__name__}")
+        self.save_policy(agent.policy, directory)
+
+    def save_policy(self, policy: BasePolicy, directory: Path) -> None:
+        """Write a policy that an agent of this adapter has; see `save`."""
         write_policy(
             directory,
-            agent.policy,
+            policy,
             bridge=BRIDGE,
             spec=self.spec,
-            observation_space=agent.observation_space,
-            action_space=agent.action_space,
+            observation_space=policy.observation_space,
+            action_space=policy.action_space,
         )
 
     @classmethod

@@ -170,6 +170,9 @@ class PolicySpec(Section):
     scaling: ScalingSettings | None = Field(
         ScalingSettings(), description="Scaling of observations; null leaves them as they are."
     )
+    reward_scale: PositiveFloat = Field(
+        1.0, description="What rewards are multiplied by in training, so that losses are of the size of one."
+    )
     backbone: BackboneSettings = Field(description="The network below actor and critic.")
     algorithm: PpoAlgorithm | SacAlgorithm | SingleFileAlgorithm = Field(
         discriminator="name", description="What trains it."
