@@ -13,9 +13,11 @@ from assets.discovery import dp_trajectories, vq_codebook
 from assets.evaluation import evaluation_report, leaderboard
 from assets.judging import method_comparison, robustness, trade_audit
 from assets.market import feature_table, market_bars, raw_bars
+from assets.monitoring import MONITORING_CHECKS, recent_evaluation
 from assets.refinement import refinement_checkpoint
 from assets.selection import archetype_returns, selection_checkpoint
 from assets.studies import STUDY_ASSETS, seed_study, walk_forward, walk_forward_window
+from assets.sweeps import best_settings, sweep_study
 from assets.tables import paper_tables
 from resources.compute import ComputeResource
 from resources.progress import ProgressResource
@@ -42,8 +44,11 @@ ASSETS = (
     seed_study,
     walk_forward_window,
     walk_forward,
+    sweep_study,
+    best_settings,
     robustness,
     paper_tables,
+    recent_evaluation,
 )
 
 
@@ -70,7 +75,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     resources |= resource_overrides or {}
     return dg.Definitions(
         assets=list(ASSETS),
-        asset_checks=list(CHECKS),
+        asset_checks=[*CHECKS, *MONITORING_CHECKS],
         jobs=[pipeline_job(), months_job(), windows_job()],
         executor=dg.in_process_executor,
         resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},

@@ -10,8 +10,15 @@ from typing import Any, Final
 import dagster as dg
 
 from archetype_dagster.errors import SettingsError
-from archetype_dagster.market.months import covered_months
-from archetype_dagster.pipeline.stages import CORE_STAGES, JUDGING_GROUPS, RAW_BARS, WALK_FORWARD_WINDOW
+from archetype_dagster.pipeline.stages import (
+    BEST_SETTINGS,
+    CORE_STAGES,
+    JUDGING_GROUPS,
+    RAW_BARS,
+    SWEEP_STUDY,
+    SWEEPS_GROUP,
+    WALK_FORWARD_WINDOW,
+)
 from archetype_dagster.settings import Settings
 
 PIPELINE: Final = "pipeline"
@@ -78,8 +85,8 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
     """Assets of a selection: `vq_codebook`, `vq_codebook+` with all that follows, or Dagster's own syntax.
 
     What judges (baselines, comparisons, studies) takes long and is left out of `*` and of `+`, unless the
-    selection names one of those stages or groups. Windows of the walk-forward are a job of their own; those
-    that are not there yet are trained by the stage that stitches them.
+    selection names one of those stages or groups; a sweep is left out unless it is named itself. Windows of the
+    walk-forward are a job of their own; those that are not there yet are trained by the stage that stitches them.
 
     Raises:
         SettingsError: it is malformed or selects nothing; lists the stages.
@@ -97,8 +104,11 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
         keys = set()
     core = {RAW_BARS, *CORE_STAGES}
     judging = {name for name in known if name not in core} | JUDGING_GROUPS
-    if not judging & set(re.findall(r"\w+", selection)):
+    named = set(re.findall(r"\w+", selection))
+    if not judging & named:
         keys = {key for key in keys if key.to_user_string() in core}
+    if not {SWEEPS_GROUP, SWEEP_STUDY, BEST_SETTINGS} & named:
+        keys -= {dg.AssetKey(SWEEP_STUDY), dg.AssetKey(BEST_SETTINGS)}
     keys = {key for key in keys if key.path[-1] != WALK_FORWARD_WINDOW}
     if not keys:
         raise SettingsError(
@@ -115,6 +125,8 @@ def months_to_run(definitions: dg.Definitions, settings: Settings, pair: str, se
         SettingsError: see `select_stages`; or a month before the first or after the present one.
         MarketDataError: the source has no files, or one that cannot be read.
     """
+    from archetype_dagster.market.months import covered_months
+
     chosen = [key.path[-1] for key in select_stages(definitions, selection)]
     if RAW_BARS not in chosen or not (settings.market.by_month or chosen == [RAW_BARS]):
         return []

@@ -3,9 +3,8 @@
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact, read_table
-from archetype_dagster.baselines.registry import BASELINES
 from archetype_dagster.pipeline.stages import baseline_stage
-from archetype_dagster.rl.network_files import HISTORY_FILE
+from archetype_dagster.settings.baseline_names import BASELINES
 from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, curves
 
@@ -21,6 +20,8 @@ def _baseline(name: str) -> dg.AssetsDefinition:
 
 
 def _describe(artifact: Artifact) -> Metadata:
+    from archetype_dagster.rl.network_files import HISTORY_FILE
+
     files = sorted(artifact.manifest.files)
     facts: Metadata = {
         "files": ", ".join(files),

@@ -1,4 +1,7 @@
-"""Blocking checks: each looks at an artifact as it lies on disk and stops what would build on a broken one."""
+"""Blocking checks: each looks at an artifact as it lies on disk and stops what would build on a broken one.
+
+Checks import what they compute with when they run, so that the graph is drawn at once.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -9,26 +12,19 @@ import numpy as np
 import polars as pl
 
 from archetype_dagster.artifacts import Artifact, read_json
-from archetype_dagster.backtest.leaks import LeakStatus
-from archetype_dagster.backtest.ledger import reconcile
-from archetype_dagster.backtest.tracing import check_policy
-from archetype_dagster.baselines import BASELINES, load_baseline
-from archetype_dagster.codebook import Codebook
 from archetype_dagster.errors import ArchetypeError
-from archetype_dagster.market.features import FEATURE_NAMES
-from archetype_dagster.market.validation import validate_bars
-from archetype_dagster.pipeline.inputs import bars_of, policy_of, splits_of, table_of
 from archetype_dagster.pipeline.stages import baseline_stage
-from archetype_dagster.planning import Trajectories, verify_trajectories
 from archetype_dagster.settings import Settings
-from archetype_dagster.studies.auditing import AUDIT_FILE, CROSS_CHECKS_FILE
+from archetype_dagster.settings.baseline_names import BASELINES
 from archetype_dagster.types import JsonDict
 from assets.execution import PAIR_PARTITIONS, RESOURCE_KEYS, StageResources
 from assets.metadata import facts_table
 
 
-def _stage_check(asset: str, *inputs: str) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
-    """Decorator: a blocking check of `asset`, one verdict a pair, that may look at `inputs` besides."""
+def stage_check(
+    asset: str, *inputs: str, blocking: bool = True
+) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
+    """Decorator: a check of `asset`, one verdict a pair, that may look at `inputs` besides; it stops what follows."""
 
     def decorate(function: Callable[..., Any]) -> dg.AssetChecksDefinition:
         with warnings.catch_warnings():
@@ -36,7 +32,7 @@ def _stage_check(asset: str, *inputs: str) -> Callable[[Callable[..., Any]], dg.
             warnings.simplefilter("ignore", dg.PreviewWarning)
             return dg.asset_check(
                 asset=asset,
-                blocking=True,
+                blocking=blocking,
                 partitions_def=PAIR_PARTITIONS,
                 additional_ins={name: dg.AssetIn(name, dagster_type=Artifact) for name in inputs},
                 required_resource_keys=RESOURCE_KEYS,
@@ -45,9 +41,12 @@ def _stage_check(asset: str, *inputs: str) -> Callable[[Callable[..., Any]], dg.
     return decorate
 
 
-@_stage_check("market_bars")
+@stage_check("market_bars")
 def bars_sane(context: dg.AssetCheckExecutionContext, market_bars: Artifact) -> dg.AssetCheckResult:
     """Prices, times and books obey every rule, and no spread is zero or negative."""
+    from archetype_dagster.market.validation import validate_bars
+    from archetype_dagster.pipeline.inputs import bars_of
+
     bars = bars_of(market_bars)
     try:
         report = validate_bars(bars, bar_minutes=_settings(context).market.bar_minutes)
@@ -57,9 +56,12 @@ def bars_sane(context: dg.AssetCheckExecutionContext, market_bars: Artifact) -> 
     return _verdict(closed == 0, f"{closed} of {report.rows} bars have a spread of zero or less", report.as_dict())
 
 
-@_stage_check("feature_table")
+@stage_check("feature_table")
 def features_finite(context: dg.AssetCheckExecutionContext, feature_table: Artifact) -> dg.AssetCheckResult:
     """Every feature, mark and cost is a finite number, and no trade is free or paid for."""
+    from archetype_dagster.market.features import FEATURE_NAMES
+    from archetype_dagster.pipeline.inputs import table_of
+
     features = table_of(feature_table)
     values = features.features.select(*FEATURE_NAMES, "mark").to_numpy()
     costs = features.costs.drop("timestamp").to_numpy()
@@ -74,11 +76,14 @@ def features_finite(context: dg.AssetCheckExecutionContext, feature_table: Artif
     )
 
 
-@_stage_check("dp_trajectories", "feature_table")
+@stage_check("dp_trajectories", "feature_table")
 def plans_replay(
     context: dg.AssetCheckExecutionContext, dp_trajectories: Artifact, feature_table: Artifact
 ) -> dg.AssetCheckResult:
     """Every plan obeys its trade constraint and replaying it earns exactly the planned value."""
+    from archetype_dagster.pipeline.inputs import splits_of
+    from archetype_dagster.planning import Trajectories, verify_trajectories
+
     settings = _settings(context)
     train = splits_of(feature_table, settings).train
     audit = verify_trajectories(Trajectories.load(dp_trajectories.directory), train, settings.planner)
@@ -86,9 +91,11 @@ def plans_replay(
     return _verdict(audit.passed, text, audit.as_dict())
 
 
-@_stage_check("vq_codebook")
+@stage_check("vq_codebook")
 def codebook_alive(context: dg.AssetCheckExecutionContext, vq_codebook: Artifact) -> dg.AssetCheckResult:
     """At least half of the codes are in use, and every code is a finite vector."""
+    from archetype_dagster.codebook import Codebook
+
     codebook = Codebook.load(vq_codebook.directory)
     spread = codebook.usage
     finite = bool(np.isfinite(codebook.codes).all())
@@ -97,7 +104,7 @@ def codebook_alive(context: dg.AssetCheckExecutionContext, vq_codebook: Artifact
     return _verdict(finite and not spread.alarm, text, facts)
 
 
-@_stage_check("refinement_checkpoint", "market_bars", "feature_table", "vq_codebook", "selection_checkpoint")
+@stage_check("refinement_checkpoint", "market_bars", "feature_table", "vq_codebook", "selection_checkpoint")
 def leak_check(
     context: dg.AssetCheckExecutionContext,
     refinement_checkpoint: Artifact,
@@ -107,6 +114,10 @@ def leak_check(
     selection_checkpoint: Artifact,
 ) -> dg.AssetCheckResult:
     """Changing everything after a random time moves no bit of any feature or decision before it."""
+    from archetype_dagster.backtest.leaks import LeakStatus
+    from archetype_dagster.backtest.tracing import check_policy
+    from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
+
     settings, pair = _settings(context), str(refinement_checkpoint.manifest.pair)
     policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, settings)
     report = check_policy(bars_of(market_bars), settings, pair, table_of(feature_table).scaler, policy)
@@ -121,9 +132,10 @@ def leak_check(
     )
 
 
-@_stage_check("evaluation_report")
+@stage_check("evaluation_report")
 def ledger_reconciles(context: dg.AssetCheckExecutionContext, evaluation_report: Artifact) -> dg.AssetCheckResult:
     """Rewards sum to the change of net value, cash and positions agree, and ACR = ASR AVOL / MDD on every row."""
+    from archetype_dagster.backtest.ledger import reconcile
     from archetype_dagster.reporting import read_ledger, read_metrics
 
     summary = read_metrics(evaluation_report.directory)
@@ -135,7 +147,7 @@ def ledger_reconciles(context: dg.AssetCheckExecutionContext, evaluation_report:
     return _verdict(not failures, text, result.as_dict())
 
 
-@_stage_check("onnx_policy", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint")
+@stage_check("onnx_policy", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint")
 def onnx_parity(
     context: dg.AssetCheckExecutionContext,
     onnx_policy: Artifact,
@@ -146,6 +158,7 @@ def onnx_parity(
 ) -> dg.AssetCheckResult:
     """The exported bundle decides bar by bar as the trained policy does."""
     from archetype_dagster.deployment import check_parity
+    from archetype_dagster.pipeline.inputs import policy_of, splits_of
 
     settings = _settings(context)
     policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, settings)
@@ -154,7 +167,7 @@ def onnx_parity(
     return _verdict(report.passed, text, report.as_dict())
 
 
-@_stage_check("method_comparison", "market_bars", "feature_table")
+@stage_check("method_comparison", "market_bars", "feature_table")
 def baselines_causal(
     context: dg.AssetCheckExecutionContext,
     method_comparison: Artifact,
@@ -162,7 +175,10 @@ def baselines_causal(
     feature_table: Artifact,
 ) -> dg.AssetCheckResult:
     """Changing everything after a random time moves no action of any baseline before it."""
+    from archetype_dagster.backtest.leaks import LeakStatus
+    from archetype_dagster.baselines import load_baseline
     from archetype_dagster.baselines.causality import check_strategies
+    from archetype_dagster.pipeline.inputs import bars_of, table_of
 
     store = cast(StageResources, context.resources).store
     pair = str(method_comparison.manifest.pair)
@@ -173,17 +189,21 @@ def baselines_causal(
     return _verdict(report.status is LeakStatus.PASSED, text, report.as_dict())
 
 
-@_stage_check("trade_audit")
+@stage_check("trade_audit")
 def audit_passes(context: dg.AssetCheckExecutionContext, trade_audit: Artifact) -> dg.AssetCheckResult:
     """The policy's trades could have happened: every rule of the audit holds at every bar."""
+    from archetype_dagster.studies.auditing import AUDIT_FILE
+
     found = read_json(trade_audit.path(AUDIT_FILE))
     text = "; ".join(found["failures"]) or f"{len(found['rules'])} rules hold at {found['bars']} bars"
     return _verdict(found["passed"], text, {"trips": found["trips"]})
 
 
-@_stage_check("trade_audit")
+@stage_check("trade_audit")
 def engines_agree(context: dg.AssetCheckExecutionContext, trade_audit: Artifact) -> dg.AssetCheckResult:
     """Other people's engines come to the same positions and net values from the same signals."""
+    from archetype_dagster.studies.auditing import CROSS_CHECKS_FILE
+
     checks = read_json(trade_audit.path(CROSS_CHECKS_FILE))
     differing = [check["engine"] for check in checks if not check["passed"]]
     text = "; ".join(f"{check['engine']} differs by up to {check['largest_difference']:.1e}" for check in checks)

@@ -3,25 +3,26 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact, retire_artifact
-from archetype_dagster.backtest.policy import TradingPolicy
-from archetype_dagster.market.scaler import FeatureScaler
-from archetype_dagster.pipeline.computation import StageRun
-from archetype_dagster.pipeline.inputs import policy_of, table_of
 from assets.execution import StageResources, run_stage, stage_asset
 from assets.metadata import Metadata, table
+
+if TYPE_CHECKING:
+    from archetype_dagster.backtest.policy import TradingPolicy
+    from archetype_dagster.market.scaler import FeatureScaler
+    from archetype_dagster.pipeline.computation import StageRun
 
 HINDSIGHT_REASON = "skipped: the decoder reads the horizon's future (hindsight), so the policy is not exported"
 
 
 @dataclass(frozen=True)
 class _Bundle:
-    policy: TradingPolicy
-    scaler: FeatureScaler
+    policy: "TradingPolicy"
+    scaler: "FeatureScaler"
     pair: str
 
     def save(self, directory: Path) -> None:
@@ -47,7 +48,9 @@ def onnx_policy(
         context.log_event(dg.AssetObservation("onnx_policy", metadata={"skipped": HINDSIGHT_REASON}))
         return
 
-    def compute(run: StageRun) -> _Bundle:
+    def compute(run: "StageRun") -> _Bundle:
+        from archetype_dagster.pipeline.inputs import policy_of, table_of
+
         policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, run.settings)
         return _Bundle(policy, table_of(feature_table).scaler, run.pair)
 

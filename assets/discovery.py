@@ -3,8 +3,6 @@
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.codebook import Codebook
-from archetype_dagster.planning import Trajectories
 from archetype_dagster.types import FLAT, LONG, SHORT
 from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, curves, picture
@@ -27,6 +25,8 @@ def vq_codebook(
 
 
 def _describe_trajectories(artifact: Artifact) -> Metadata:
+    from archetype_dagster.planning import Trajectories
+
     trajectories = Trajectories.load(artifact.directory)
     return {
         "trajectories": len(trajectories),
@@ -41,6 +41,7 @@ def _describe_trajectories(artifact: Artifact) -> Metadata:
 
 
 def _describe_codebook(artifact: Artifact) -> Metadata:
+    from archetype_dagster.codebook import Codebook
     from archetype_dagster.reporting.plots import usage
 
     codebook = Codebook.load(artifact.directory)

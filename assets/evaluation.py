@@ -8,18 +8,16 @@ import dagster as dg
 import polars as pl
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.backtest.evaluation import Evaluation, evaluate
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.pipeline.computation import StageRun
-from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
 from assets.execution import current_pairs, run_stage, stage_asset
 from assets.metadata import Metadata, picture, table
-from assets.results import pair_results
 from resources.failure import clear_failure
 
 if TYPE_CHECKING:
+    from archetype_dagster.backtest.evaluation import Evaluation
+    from archetype_dagster.pipeline.computation import StageRun
     from archetype_dagster.reporting.paper import PairResults
     from archetype_dagster.reporting.plots import Curve
 
@@ -28,7 +26,7 @@ METRICS: Final = ("total_return", "sharpe", "calmar", "sortino", "annual_volatil
 
 @dataclass(frozen=True)
 class _Report:
-    evaluation: Evaluation
+    evaluation: "Evaluation"
     settings: Settings
     provenance: dict[str, str]
 
@@ -50,7 +48,10 @@ def evaluation_report(
     """The policy, its parts and its bounds replayed on the test split: metrics, ledger and one HTML page."""
     parents = [market_bars, feature_table, vq_codebook, selection_checkpoint, refinement_checkpoint]
 
-    def compute(run: StageRun) -> _Report:
+    def compute(run: "StageRun") -> _Report:
+        from archetype_dagster.backtest.evaluation import evaluate
+        from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
+
         policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, run.settings)
         evaluation = evaluate(
             bars_of(market_bars), table_of(feature_table), policy, run.settings, run.pair, progress=run.progress
@@ -58,10 +59,11 @@ def evaluation_report(
         hashes = {parent.manifest.kind.replace("_", " "): parent.content_hash for parent in parents}
         return _Report(evaluation, run.settings, hashes)
 
-    return run_stage(context, parents, compute=compute, describe=_describe_report)
+    return run_stage(context, parents, compute=compute, describe=describe_report)
 
 
-def _describe_report(artifact: Artifact) -> Metadata:
+def describe_report(artifact: Artifact) -> Metadata:
+    """Metadata of a folder that `write_report` filled: metrics, curves, and where the page is."""
     from archetype_dagster.reporting import read_metrics
     from archetype_dagster.reporting.plots import drawdown, equity, usage
     from archetype_dagster.reporting.report import REPORT_FILE
@@ -141,8 +143,9 @@ def leaderboard(
         compared = current_pairs(context, "method_comparison", method_comparison)
         seeded = current_pairs(context, "seed_study", seed_study)
 
-    def compute(run: StageRun) -> _Board:
+    def compute(run: "StageRun") -> _Board:
         from archetype_dagster.reporting import read_metrics
+        from assets.results import pair_results
 
         made = {
             pair: {part[pair].manifest.kind: part[pair] for part in (compared, seeded) if pair in part}

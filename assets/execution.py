@@ -1,29 +1,31 @@
 """How every stage runs: reuse what is on disk if nothing it depends on changed, else compute and publish."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact, Manifest, open_artifact, publish_artifact
-from archetype_dagster.compute import has_accelerator
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.pipeline.computation import COMPUTATIONS, Saveable, StageRun
-from archetype_dagster.pipeline.manifests import parent_name, stage_manifest
 from archetype_dagster.pipeline.stages import STAGES, Stage
 from archetype_dagster.settings import MAX_WINDOWS, PAIRS, Settings
 from archetype_dagster.types import Progress
 from assets.lineage import verify_current
-from assets.metadata import Metadata, numeric_values
+from assets.metadata import Metadata, numeric_values, tracking_facts
 from resources.compute import ComputeResource
 from resources.failure import clear_failure
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
 from resources.tracking import Tracker, TrackingResource
+
+if TYPE_CHECKING:
+    # What computes is imported when something is: a graph is drawn, and a run accepted, without torch.
+    from archetype_dagster.pipeline.computation import Saveable, StageRun
 
 PAIR_PARTITIONS: Final = dg.StaticPartitionsDefinition(list(PAIRS))
 # Candles in USDT go back to 2015 at some venues; the month that has begun is open.
@@ -35,6 +37,18 @@ PART_PARTITIONS: Final = {
 }
 RESOURCE_KEYS: Final = {"settings", "store", "compute", "tracking", "progress"}
 GPU_POOL: Final = "gpu"
+# NVIDIA's, AMD's, and that of a Linux inside Windows.
+_ACCELERATOR_NODES: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+OWNERS: Final = ("team:research",)
+_KINDS: Final = {
+    "market": {"polars", "parquet"},
+    "discovery": {"pytorch"},
+    "selection": {"pytorch"},
+    "refinement": {"pytorch"},
+    "deployment": {"onnx"},
+    "evaluation": {"python", "html"},
+    "monitoring": {"python", "html"},
+}
 
 
 class StageResources(Protocol):
@@ -95,10 +109,11 @@ def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefin
             group_name=stage.group,
             partitions_def=_partitions(stage),
             code_version=stage.code_version,
-            # Without one there is nothing to wait for, and Dagster's in-process runs wait busily.
-            pool=GPU_POOL if stage.gpu and has_accelerator() else None,
+            # Without one there is nothing to wait for.
+            pool=GPU_POOL if stage.gpu and _has_accelerator() else None,
             required_resource_keys=RESOURCE_KEYS,
-            kinds={"torch"} if stage.gpu else {"python"},
+            owners=list(OWNERS),
+            kinds=_KINDS.get(stage.group, {"pytorch"} if stage.gpu else {"python"}),
             **options,
         )(function)
         return decorated
@@ -111,8 +126,9 @@ def run_stage(
     parents: Sequence[Artifact],
     *,
     describe: Callable[[Artifact], Metadata],
-    compute: Callable[[StageRun], Saveable] | None = None,
+    compute: "Callable[[StageRun], Saveable] | None" = None,
     roots: Callable[[Settings, str, ArtifactStore], Roots] | None = None,
+    accepted: Sequence[Artifact] = (),
 ) -> dg.MaterializeResult[Artifact]:
     """Materialise a stage for the context's partition.
 
@@ -123,20 +139,25 @@ def run_stage(
         compute: the work, where it is not the stage's own among `COMPUTATIONS`; called only when the
             artifact on disk was not made from exactly this.
         roots: for a stage that is made from more than `parents`, tells what else by settings, pair and store.
+        accepted: parents that are taken as they are: nobody asks whether what they were made from is current.
 
     Raises:
-        dagster.Failure: an `ArchetypeError`, with its message.
+        dagster.Failure: an `ArchetypeError`, with its message, or a disk that cannot be written.
+        dagster.RetryRequested: a fault that may pass, such as a connection that was reset.
     """
+    from archetype_dagster.pipeline.computation import COMPUTATIONS
+    from archetype_dagster.pipeline.manifests import parent_name, stage_manifest
+
     resources = cast(StageResources, context.resources)
     stage = STAGES[context.asset_key.path[-1]]
     pair, part = partition_of(context)
-    with clear_failure():
+    with clear_failure(context):
         settings = resources.settings.load()
         root = roots(settings, pair, resources.store) if roots and pair else Roots()
         by_name = {parent_name(parent, stage): parent for parent in (*parents, *root.parts)}
         work = compute or (lambda run: COMPUTATIONS[stage.kind](run, by_name))
         if stage.per_pair:
-            _verify(list(by_name.values()), settings, resources.store)
+            _verify(list(by_name.values()), settings, resources.store, accepted)
         wanted = stage_manifest(stage, pair, settings, list(by_name.values()), root.files, part)
         directory = resources.store.directory(stage.kind, pair, part)
         title = _title(wanted)
@@ -144,8 +165,9 @@ def run_stage(
             artifact = _reusable(context, directory, wanted)
             reused = artifact is not None
             began = time.monotonic()
+            tracked: Metadata = {}
             if artifact is None:
-                artifact, description = _compute(context, resources, stage, wanted, settings, work, describe)
+                artifact, description, tracked = _compute(context, resources, stage, wanted, settings, work, describe)
             else:
                 description = describe(artifact)
             seconds = time.monotonic() - began
@@ -161,6 +183,7 @@ def run_stage(
             "content_hash": artifact.content_hash,
             "stage_key": artifact.manifest.key,
             "settings_hash": artifact.manifest.settings_hash,
+            **tracked,
             **description,
         },
     )
@@ -196,8 +219,19 @@ def _partitions(stage: Stage) -> dg.PartitionsDefinition[str] | None:
     return PAIR_PARTITIONS if stage.per_pair else None
 
 
-def _verify(parents: Sequence[Artifact], settings: Settings, store: ArtifactStore) -> None:
-    verified: dict[str, Manifest] = {}
+def _has_accelerator() -> bool:
+    """True where runs share a GPU; torch is asked only on a machine that may have one."""
+    if sys.platform != "darwin" and not any(Path(node).exists() for node in _ACCELERATOR_NODES):
+        return False
+    from archetype_dagster.compute import has_accelerator
+
+    return has_accelerator()
+
+
+def _verify(
+    parents: Sequence[Artifact], settings: Settings, store: ArtifactStore, accepted: Sequence[Artifact]
+) -> None:
+    verified: dict[str, Manifest] = {parent.manifest.kind: parent.manifest for parent in accepted}
     for parent in (parent.manifest for parent in parents):
         verify_current(parent.kind, parent.pair, parent.part, store=store, settings=settings, verified=verified)
 
@@ -223,9 +257,11 @@ def _compute(
     stage: Stage,
     wanted: Manifest,
     settings: Settings,
-    compute: Callable[[StageRun], Saveable],
+    compute: "Callable[[StageRun], Saveable]",
     describe: Callable[[Artifact], Metadata],
-) -> tuple[Artifact, Metadata]:
+) -> tuple[Artifact, Metadata, Metadata]:
+    from archetype_dagster.pipeline.computation import StageRun
+
     directory = resources.store.directory(stage.kind, wanted.pair, wanted.part)
     root_run = context.run.root_run_id or context.run.run_id
     resume = resources.store.resume_point(stage.kind, wanted.pair, wanted.key)
@@ -251,4 +287,6 @@ def _compute(
         tracker.log_metrics(numeric_values(description))
         if stage.tracked:
             tracker.log_artifacts(directory)
-    return artifact, description
+    if tracker.missing:
+        context.log.warning(f"{title}: {tracker.missing}")
+    return artifact, description, tracking_facts(tracker)

@@ -1,43 +1,35 @@
 """Judging: the methods of Table 1 side by side, and the audit of what the policy traded."""
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 import polars as pl
 
 from archetype_dagster.artifacts import Artifact, json_hash, read_json
-from archetype_dagster.backtest.crosscheck import engine_versions
-from archetype_dagster.baselines import BASELINES, load_baseline
-from archetype_dagster.pipeline.computation import StageRun
-from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
 from archetype_dagster.pipeline.stages import STAGES, baseline_stage
 from archetype_dagster.settings import Settings
-from archetype_dagster.studies.auditing import (
-    AUDIT_FILE,
-    CROSS_CHECKS_FILE,
-    TRIPS_FILE,
-    LedgerAudit,
-    audit_test_ledger,
-)
-from archetype_dagster.studies.comparison import MethodComparison, compare_methods
-from archetype_dagster.studies.robustness import (
-    ALIGNMENT_SUMMARY_FILE,
-    ROBUSTNESS_FILE,
-    SENSITIVITIES_FILE,
-    Robustness,
-    judge_robustness,
-)
-from archetype_dagster.studies.tables import StudyTable
+from archetype_dagster.settings.baseline_names import BASELINES
 from assets.evaluation import METRICS
 from assets.execution import Roots, run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
 from resources.storage import ArtifactStore
+
+if TYPE_CHECKING:
+    from archetype_dagster.pipeline.computation import StageRun
+    from archetype_dagster.studies.auditing import LedgerAudit
+    from archetype_dagster.studies.comparison import MethodComparison
+    from archetype_dagster.studies.robustness import Robustness
 
 
 @stage_asset(ins={name: dg.AssetIn(dagster_type=Artifact) for name in STAGES["method_comparison"].parents})
 def method_comparison(context: dg.AssetExecutionContext, **parents: Artifact) -> dg.MaterializeResult[Artifact]:
     """Every method of Table 1 on the same test bars, at the same costs and from the same capital."""
 
-    def compute(run: StageRun) -> MethodComparison:
+    def compute(run: "StageRun") -> "MethodComparison":
+        from archetype_dagster.baselines import load_baseline
+        from archetype_dagster.pipeline.inputs import bars_of, table_of
         from archetype_dagster.reporting import read_ledger, read_metrics
+        from archetype_dagster.studies.comparison import compare_methods
 
         report = parents["evaluation_report"].directory
         return compare_methods(
@@ -59,8 +51,10 @@ def trade_audit(
 ) -> dg.MaterializeResult[Artifact]:
     """Round trips, trade statistics and every rule of the policy's account; its signals through other engines."""
 
-    def compute(run: StageRun) -> LedgerAudit:
+    def compute(run: "StageRun") -> "LedgerAudit":
+        from archetype_dagster.pipeline.inputs import bars_of, table_of
         from archetype_dagster.reporting import read_ledger
+        from archetype_dagster.studies.auditing import audit_test_ledger
 
         ledger = read_ledger(evaluation_report.directory, commission_rate=run.settings.execution.commission_rate)
         return audit_test_ledger(ledger, bars_of(market_bars), table_of(feature_table), run.settings, run.pair)
@@ -88,7 +82,12 @@ def robustness(
     phases = (vq_codebook, selection_checkpoint, refinement_checkpoint)
     studies = (embedding_study, refinement_study, horizon_study, code_count_study, seed_study)
 
-    def compute(run: StageRun) -> Robustness:
+    def compute(run: "StageRun") -> "Robustness":
+        from archetype_dagster.pipeline.inputs import bars_of, policy_of, table_of
+        from archetype_dagster.studies.comparison import MethodComparison
+        from archetype_dagster.studies.robustness import judge_robustness
+        from archetype_dagster.studies.tables import StudyTable
+
         return judge_robustness(
             bars_of(market_bars),
             table_of(feature_table),
@@ -106,11 +105,14 @@ def robustness(
 
 def _engines(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
     """The engines to replay through, so that the audit is made again once one more is installed."""
+    from archetype_dagster.backtest.crosscheck import engine_versions
+
     return Roots(files={f"engine {name}": json_hash(version) for name, version in engine_versions().items()})
 
 
 def _describe_comparison(artifact: Artifact) -> Metadata:
     from archetype_dagster.reporting.plots import Curve, equity
+    from archetype_dagster.studies.comparison import MethodComparison
 
     comparison = MethodComparison.load(artifact.directory)
     rows = [
@@ -137,6 +139,8 @@ def _describe_comparison(artifact: Artifact) -> Metadata:
 
 
 def _describe_robustness(artifact: Artifact) -> Metadata:
+    from archetype_dagster.studies.robustness import ALIGNMENT_SUMMARY_FILE, ROBUSTNESS_FILE, SENSITIVITIES_FILE
+
     found = read_json(artifact.path(ROBUSTNESS_FILE))
     intervals = [{"metric": name, **interval} for name, interval in found["intervals"].items()]
     sharpe = {name: value for name, value in (found["sharpe"] or {}).items() if name != "estimate"}
@@ -152,6 +156,8 @@ def _describe_robustness(artifact: Artifact) -> Metadata:
 
 
 def _describe_audit(artifact: Artifact) -> Metadata:
+    from archetype_dagster.studies.auditing import AUDIT_FILE, CROSS_CHECKS_FILE, TRIPS_FILE
+
     audit = read_json(artifact.path(AUDIT_FILE))
     failures, rules = audit.pop("failures"), audit.pop("rules")
     trips = pl.read_parquet(artifact.path(TRIPS_FILE))

@@ -1,6 +1,7 @@
 """Market data: validated bars, and the features and trade costs computed from them."""
 
 import warnings
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import numpy as np
@@ -8,19 +9,16 @@ import polars as pl
 
 from archetype_dagster.artifacts import Artifact, read_json
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.market.features import FEATURE_NAMES
-from archetype_dagster.market.market_bars import REPORT_FILE
-from archetype_dagster.market.months import covered_months, month_bars
-from archetype_dagster.market.raw_bars import RawBars
-from archetype_dagster.pipeline.computation import StageRun
-from archetype_dagster.pipeline.inputs import bars_of, table_of
-from archetype_dagster.pipeline.manifests import source_hashes
 from archetype_dagster.pipeline.stages import RAW_BARS
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import FloatArray, JsonDict
 from assets.execution import Roots, partition_of, run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
 from resources.storage import ArtifactStore
+
+if TYPE_CHECKING:
+    from archetype_dagster.market.raw_bars import RawBars
+    from archetype_dagster.pipeline.computation import StageRun
 
 with warnings.catch_warnings():
     # The mapping of a pair to all its months is one that Dagster calls beta.
@@ -34,10 +32,14 @@ def raw_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact
 
     _, month = partition_of(context)
 
-    def compute(run: StageRun) -> RawBars:
+    def compute(run: "StageRun") -> "RawBars":
+        from archetype_dagster.market.months import month_bars
+
         return month_bars(run.settings.market, run.settings.pair(run.pair), str(month))
 
     def roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
+        from archetype_dagster.pipeline.manifests import source_hashes
+
         return Roots(files=source_hashes(settings, pair, month))
 
     return run_stage(context, [], roots=roots, compute=compute, describe=_describe_month)
@@ -47,7 +49,7 @@ def raw_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact
 def market_bars(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Artifact]:
     """Validated bars of the pair with their order book, from the configured source or from all its months."""
 
-    return run_stage(context, [], roots=_bars_roots, describe=_describe_bars)
+    return run_stage(context, [], roots=bars_roots, describe=_describe_bars)
 
 
 @stage_asset()
@@ -57,8 +59,11 @@ def feature_table(context: dg.AssetExecutionContext, market_bars: Artifact) -> d
     return run_stage(context, [market_bars], describe=_describe_features)
 
 
-def _bars_roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
+def bars_roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
     """The source's files, or every month that they have records of; `ArtifactError` where one was not made yet."""
+    from archetype_dagster.market.months import covered_months
+    from archetype_dagster.pipeline.manifests import source_hashes
+
     if not settings.market.by_month:
         return Roots(files=source_hashes(settings, pair))
     months = covered_months(settings.market, settings.pair(pair))
@@ -72,6 +77,8 @@ def _bars_roots(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
 
 
 def _describe_month(artifact: Artifact) -> Metadata:
+    from archetype_dagster.market.market_bars import REPORT_FILE
+
     report: JsonDict = read_json(artifact.path(REPORT_FILE))
     rows = [{"of": kind, **{name: told[name] for name in told if name != "faults"}} for kind, told in report.items()]
     faults = [row for told in report.values() for row in told["faults"]]
@@ -86,6 +93,8 @@ def _describe_month(artifact: Artifact) -> Metadata:
 
 
 def _describe_bars(artifact: Artifact) -> Metadata:
+    from archetype_dagster.market.market_bars import REPORT_FILE
+    from archetype_dagster.pipeline.inputs import bars_of
     from archetype_dagster.reporting.plots import bars_quality, price_history
 
     bars = bars_of(artifact)
@@ -133,6 +142,8 @@ def _describe_ingestion(report: JsonDict | None) -> Metadata:
 
 
 def _describe_features(artifact: Artifact) -> Metadata:
+    from archetype_dagster.market.features import FEATURE_NAMES
+    from archetype_dagster.pipeline.inputs import table_of
     from archetype_dagster.reporting.plots import histograms
 
     features = table_of(artifact)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 import polars as pl
 
+from resources.tracking import Tracker
+
 MetadataEntry = dg.MetadataValue | str | int | float | bool
 Metadata = dict[str, MetadataEntry]
 
@@ -45,6 +47,17 @@ def closing_values(history: pl.DataFrame, *, best: str) -> Metadata:
         "evaluations": history.height,
         **{name: value for name, value in row.items() if isinstance(value, int | float)},
     }
+
+
+def tracking_facts(tracker: Tracker) -> Metadata:
+    """Where the run is recorded, and what of it is not."""
+    facts: Metadata = {}
+    if tracker.address is not None:
+        web = tracker.address.startswith(("http://", "https://"))
+        facts["mlflow_run"] = dg.MetadataValue.url(tracker.address) if web else tracker.address
+    if tracker.missing:
+        facts["mlflow_missing"] = tracker.missing
+    return facts
 
 
 def numeric_values(metadata: Mapping[str, MetadataEntry]) -> dict[str, float]:

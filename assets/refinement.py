@@ -3,7 +3,6 @@
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.refinement import Refiner
 from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, closing_values, curves
 
@@ -22,5 +21,7 @@ def refinement_checkpoint(
 
 
 def _describe(artifact: Artifact) -> Metadata:
+    from archetype_dagster.refinement import Refiner
+
     history = Refiner.load(artifact.directory).history
     return {**closing_values(history, best="validation_return"), "curves": curves(history, x="steps")}

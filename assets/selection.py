@@ -3,7 +3,6 @@
 import dagster as dg
 
 from archetype_dagster.artifacts import Artifact
-from archetype_dagster.selection import ArchetypeReturns, Selector
 from assets.execution import run_stage, stage_asset
 from assets.metadata import Metadata, closing_values, curves, table
 
@@ -27,6 +26,8 @@ def selection_checkpoint(
 
 
 def _describe_returns(artifact: Artifact) -> Metadata:
+    from archetype_dagster.selection import ArchetypeReturns
+
     returns = ArchetypeReturns.load(artifact.directory)
     rows = []
     for name, part in (("train", returns.train), ("validation", returns.validation)):
@@ -50,5 +51,7 @@ def _describe_returns(artifact: Artifact) -> Metadata:
 
 
 def _describe_selector(artifact: Artifact) -> Metadata:
+    from archetype_dagster.selection import Selector
+
     history = Selector.load(artifact.directory).history
     return {**closing_values(history, best="validation_return"), "curves": curves(history, x="steps")}

@@ -9,14 +9,13 @@ import dagster as dg
 
 from archetype_dagster.artifacts import Artifact, git_revision
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.pipeline.computation import StageRun
 from archetype_dagster.pipeline.stages import PAPER_PARTS
 from assets.execution import StageResources, current_pairs, run_stage, stage_asset
 from assets.metadata import Metadata
-from assets.results import pair_results
 from resources.failure import clear_failure
 
 if TYPE_CHECKING:
+    from archetype_dagster.pipeline.computation import StageRun
     from archetype_dagster.reporting.paper import PairResults
 
 ByPair = dict[str, Artifact]
@@ -69,7 +68,9 @@ def paper_tables(
         if not compared:
             raise ArtifactError("no pair has a current comparison of methods; materialise method_comparison first")
 
-    def compute(run: StageRun) -> _Tables:
+    def compute(run: "StageRun") -> _Tables:
+        from assets.results import pair_results
+
         found = {
             pair: {part[pair].manifest.kind: part[pair] for part in (compared, reports, *parts) if pair in part}
             for pair in compared

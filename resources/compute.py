@@ -1,13 +1,13 @@
 """The compute device as a resource."""
 
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import dagster as dg
-import torch
 from pydantic import Field
 
-from archetype_dagster.compute import compute_session
+if TYPE_CHECKING:
+    import torch
 
 
 class ComputeResource(dg.ConfigurableResource["ComputeResource"]):
@@ -22,8 +22,10 @@ class ComputeResource(dg.ConfigurableResource["ComputeResource"]):
         default="float32", description="tf32 allows shortened products on CUDA."
     )
 
-    def session(self) -> AbstractContextManager[torch.device]:
+    def session(self) -> "AbstractContextManager[torch.device]":
         """The device, with the numerics set for as long as the context is open."""
+        from archetype_dagster.compute import compute_session
+
         return compute_session(
             self.device, threads=self.threads, deterministic=self.deterministic, precision=self.precision
         )

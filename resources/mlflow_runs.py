@@ -3,35 +3,65 @@
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
 from archetype_dagster.types import JsonDict
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+# Its own many tries would hold a training up for minutes; what is not taken is sent again later.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunStatus
+from mlflow.exceptions import MlflowException
 
 IDENTITY_TAG: Final = "archetype.materialisation"
 _BATCH_METRICS: Final = 900
 _BATCH_PARAMS: Final = 100
 _LONGEST_PARAM: Final = 6000
+_QUIET_SECONDS: Final = 30.0
 
 
 @dataclass
 class MlflowTracker:
-    """The `Tracker` of one open MLflow run; as a context it ends finished, failed or, interrupted, killed."""
+    """The `Tracker` of one MLflow run; as a context it ends finished, failed or, interrupted, killed.
 
-    client: MlflowClient
-    run_id: str
-    pending: list[Metric] = field(default_factory=list)
+    What a store does not take waits here, and is sent once it answers again.
+
+    Attributes:
+        connect: opens the store.
+        identity: what makes two attempts the same materialisation.
+        name: name shown for the run.
+        tags: further tags.
+        missing: what could not be recorded, known when the context ends.
+    """
+
+    connect: "Callable[[], MlflowStore]"
+    identity: str
+    name: str
+    tags: Mapping[str, str]
+    missing: str = ""
+    _open: "OpenRun | None" = None
+    _params: list[Param] = field(default_factory=list)
+    _metrics: list[Metric] = field(default_factory=list)
+    _folders: list[Path] = field(default_factory=list)
+    _fault: str = ""
+    _quiet_until: float = 0.0
+
+    @property
+    def address(self) -> str | None:
+        """Page of the run on a server, else its id and the store's kind; None while no store answered."""
+        return None if self._open is None else self._open.address
 
     def __enter__(self) -> Self:
+        self.flush()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -40,20 +70,23 @@ class MlflowTracker:
             ending = RunStatus.FINISHED
         elif issubclass(kind, Exception):
             ending = RunStatus.FAILED
-        self.flush()
-        self.client.set_terminated(self.run_id, RunStatus.to_string(ending))
+        # Who interrupts a run does not wait for a store that is away.
+        if not (ending == RunStatus.KILLED and self._fault):
+            self._quiet_until = 0.0
+            self.flush()
+        ended = not self._fault and self._attempt(lambda run: run.end(ending))
+        self.missing = self._what_is_missing(ended)
 
     def log_params(self, params: JsonDict) -> None:
         """Record settings; a value MLflow finds too long is cut."""
-        rows = [Param(name, str(value)[:_LONGEST_PARAM]) for name, value in sorted(params.items())]
-        for first in range(0, len(rows), _BATCH_PARAMS):
-            self.client.log_batch(self.run_id, params=rows[first : first + _BATCH_PARAMS])
+        self._params += [Param(name, str(value)[:_LONGEST_PARAM]) for name, value in sorted(params.items())]
+        self.flush()
 
     def log_curve_point(self, step: int, values: Mapping[str, float]) -> None:
         """Buffer one point of each curve; a full buffer is sent."""
         now = time.time_ns() // 1_000_000
-        self.pending.extend(Metric(name, float(value), now, step) for name, value in values.items())
-        if len(self.pending) >= _BATCH_METRICS:
+        self._metrics.extend(Metric(name, float(value), now, step) for name, value in values.items())
+        if len(self._metrics) >= _BATCH_METRICS:
             self.flush()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
@@ -62,13 +95,84 @@ class MlflowTracker:
 
     def log_artifacts(self, directory: Path) -> None:
         """Copy every file of a folder into the run."""
-        self.client.log_artifacts(self.run_id, str(directory))
+        self._folders.append(directory)
+        self.flush()
 
     def flush(self) -> None:
-        """Send what is buffered."""
-        while self.pending:
-            batch, self.pending = self.pending[:_BATCH_METRICS], self.pending[_BATCH_METRICS:]
-            self.client.log_batch(self.run_id, metrics=batch)
+        """Send what waits, unless the store failed a moment ago."""
+        if time.monotonic() < self._quiet_until:
+            return
+        while self._params and self._attempt(lambda run: run.send(params=self._params[:_BATCH_PARAMS])):
+            del self._params[:_BATCH_PARAMS]
+        while self._metrics and self._attempt(lambda run: run.send(metrics=self._metrics[:_BATCH_METRICS])):
+            del self._metrics[:_BATCH_METRICS]
+        while self._folders and self._attempt(lambda run: run.send(folder=self._folders[0])):
+            del self._folders[0]
+        if self._open is None:
+            self._attempt(lambda run: None)
+
+    def _attempt(self, action: "Callable[[OpenRun], None]") -> bool:
+        if time.monotonic() < self._quiet_until:
+            return False
+        try:
+            if self._open is None:
+                self._open = self.connect().open_run(identity=self.identity, name=self.name, tags=self.tags)
+            action(self._open)
+        except (MlflowException, OSError) as error:
+            code = getattr(error, "error_code", None)
+            if str(code).startswith("INVALID_"):
+                raise
+            # No message: it may hold the address, and that a password.
+            self._fault = type(error).__name__ if code is None else f"{type(error).__name__} {code}"
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+            return False
+        self._fault = ""
+        return True
+
+    def _what_is_missing(self, ended: bool) -> str:
+        waiting = {
+            "settings": len(self._params),
+            "points of curves": len(self._metrics),
+            "folders of files": len(self._folders),
+            "the run's end": int(not ended),
+        }
+        named = ", ".join(f"{count} {what}" for what, count in waiting.items() if count)
+        return f"not recorded in MLflow, which did not answer ({self._fault}): {named}" if named else ""
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that the store has accepted.
+
+    Attributes:
+        client: of the store.
+        experiment_id: its experiment.
+        run_id: its id.
+    """
+
+    client: MlflowClient
+    experiment_id: str
+    run_id: str
+
+    @property
+    def address(self) -> str:
+        """Page of the run on a server, without credentials, else its id and the kind of store."""
+        parts = urlsplit(self.client.tracking_uri)
+        if parts.scheme not in ("http", "https"):
+            return f"run {self.run_id} in the {parts.scheme} store"
+        place = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl().rstrip("/")
+        return f"{place}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+
+    def send(self, *, params: Sequence[Param] = (), metrics: Sequence[Metric] = (), folder: Path | None = None) -> None:
+        """Record one batch."""
+        if params or metrics:
+            self.client.log_batch(self.run_id, params=params, metrics=metrics)
+        if folder is not None:
+            self.client.log_artifacts(self.run_id, str(folder))
+
+    def end(self, status: int) -> None:
+        """Close the run."""
+        self.client.set_terminated(self.run_id, RunStatus.to_string(status))
 
 
 @dataclass(frozen=True)
@@ -102,8 +206,8 @@ class MlflowStore:
         )
         return cls(client, identifier)
 
-    def run(self, *, identity: str, name: str, tags: Mapping[str, str]) -> MlflowTracker:
-        """Open or reopen the run of `identity`, as a context that ends it."""
+    def open_run(self, *, identity: str, name: str, tags: Mapping[str, str]) -> OpenRun:
+        """Open or reopen the run of `identity`."""
         quoted = identity.replace("'", "")
         found = self.client.search_runs([self.experiment_id], f"tags.`{IDENTITY_TAG}` = '{quoted}'", max_results=1)
         if found:
@@ -112,4 +216,4 @@ class MlflowStore:
         else:
             every_tag = {**tags, IDENTITY_TAG: quoted}
             run_id = self.client.create_run(self.experiment_id, run_name=name, tags=every_tag).info.run_id
-        return MlflowTracker(self.client, run_id)
+        return OpenRun(self.client, self.experiment_id, run_id)

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from archetype_dagster.settings import Settings, load_settings
 
-
 SETTINGS_VARIABLE: Final = "ARCHETYPE_SETTINGS"
 
 

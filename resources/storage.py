@@ -3,17 +3,19 @@
 import os
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 from filelock import FileLock
 from pydantic import Field
 
 from archetype_dagster.artifacts import MANIFEST_NAME, Artifact, open_artifact
-from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.pipeline.stages import STAGES
 from resources.failure import clear_failure
+
+if TYPE_CHECKING:
+    from archetype_dagster.checkpoints import ResumePoint
 
 # The method's own names for its phases; every other stage's folder is called like the stage.
 FOLDERS: Final = MappingProxyType(
@@ -36,7 +38,7 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
 
     root: str | None = Field(
         default=None,
-        description=f"Folder that holds every artifact; empty takes the environment's {RESULT_VARIABLE}, or else result.",
+        description=f"Folder of every artifact; empty takes {RESULT_VARIABLE} of the environment, or else result.",
     )
 
     @property
@@ -68,8 +70,10 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / f"{pair or 'all'}-{kind}{f'-{part}' if part else ''}.lock")
 
-    def resume_point(self, kind: str, pair: str | None, key: str) -> ResumePoint:
+    def resume_point(self, kind: str, pair: str | None, key: str) -> "ResumePoint":
         """Where a stage's training loop keeps its state until the artifact is published."""
+        from archetype_dagster.checkpoints import ResumePoint
+
         folder = self.path if pair is None else self.path / pair
         return ResumePoint(folder / ".resume" / f"{kind}.safetensors", key)
 

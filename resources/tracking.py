@@ -12,7 +12,20 @@ from archetype_dagster.types import JsonDict
 
 
 class Tracker(Protocol):
-    """Where one materialisation reports parameters, curves, metrics and files."""
+    """Where one materialisation reports parameters, curves, metrics and files.
+
+    Attributes:
+        address: where a person finds what was recorded; None where nothing is.
+        missing: what of it could not be recorded, in words; empty where all was.
+    """
+
+    @property
+    def address(self) -> str | None:
+        """See the class."""
+
+    @property
+    def missing(self) -> str:
+        """See the class."""
 
     def log_params(self, params: JsonDict) -> None:
         """Record settings by dotted name."""
@@ -29,6 +42,9 @@ class Tracker(Protocol):
 
 class NoTracker:
     """A `Tracker` that records nothing."""
+
+    address: str | None = None
+    missing: str = ""
 
     def log_params(self, params: JsonDict) -> None:
         """Ignore the parameters."""
@@ -57,6 +73,9 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
     ) -> AbstractContextManager[Tracker]:
         """One MLflow run; a second call with the same `identity` (a retry) goes on with the same run.
 
+        A store that does not answer stops nobody: what is recorded waits in memory until it does, and what
+        still waits at the end is named by the tracker as missing.
+
         Args:
             identity: what makes two attempts the same materialisation.
             name: name shown for the run.
@@ -65,7 +84,9 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
         """
         if not self.enabled:
             return nullcontext(NoTracker())
-        from resources.mlflow_runs import MlflowStore
+        from resources.mlflow_runs import MlflowStore, MlflowTracker
 
-        store = MlflowStore.connect(self.tracking_uri, self.experiment, default_folder=result_root.parent / "mlruns")
-        return store.run(identity=identity, name=name, tags=tags)
+        def connect() -> MlflowStore:
+            return MlflowStore.connect(self.tracking_uri, self.experiment, default_folder=result_root.parent / "mlruns")
+
+        return MlflowTracker(connect, identity=identity, name=name, tags=tags)

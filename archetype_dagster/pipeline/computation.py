@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+import polars as pl
 import torch
 
 from archetype_dagster.artifacts import Artifact
@@ -65,6 +66,12 @@ class StageRun:
 Parents = Mapping[str, Artifact]
 """Artifacts by the name that the manifest of what is made from them calls them; see `parent_name`."""
 Computation = Callable[[StageRun, Parents], Saveable]
+
+
+def newest_bars(run: StageRun, months: Sequence[Artifact]) -> pl.DataFrame:
+    """All bars that the source has now, from the months made of it where `market.by_month` is on."""
+    parents = {f"{month.manifest.kind}/{month.manifest.part}": month for month in months}
+    return _market_bars(run, parents).bars
 
 
 def _market_bars(run: StageRun, parents: Parents) -> MarketBars:

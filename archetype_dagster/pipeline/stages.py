@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from archetype_dagster.baselines.registry import BASELINES
 from archetype_dagster.settings import Settings, config_text
+from archetype_dagster.settings.baseline_names import BASELINES
 from archetype_dagster.types import JsonDict
 
 
@@ -48,6 +48,10 @@ class Stage:
 MARKET_BARS: Final = "market_bars"
 RAW_BARS: Final = "raw_bars"
 WALK_FORWARD_WINDOW: Final = "walk_forward_window"
+SWEEP_STUDY: Final = "sweep_study"
+BEST_SETTINGS: Final = "best_settings"
+SWEEPS_GROUP: Final = "sweeps"
+RECENT_EVALUATION: Final = "recent_evaluation"
 
 
 def baseline_stage(name: str) -> str:
@@ -287,6 +291,17 @@ _TABLE = (
         gpu=True,
         tracked=True,
     ),
+    # The test split is out of a trial's reach, so its dates are none of the sweep's settings.
+    Stage(
+        SWEEP_STUDY,
+        SWEEPS_GROUP,
+        ("market_bars",),
+        (*(name for name in _EXPERIMENT if name != "splits"), *_TRAINING, "sweep"),
+        seeded=True,
+        gpu=True,
+        tracked=True,
+    ),
+    Stage(BEST_SETTINGS, SWEEPS_GROUP, (SWEEP_STUDY,), (), tracked=True),
     Stage(
         "robustness",
         "judging",
@@ -320,13 +335,36 @@ _TABLE = (
         ("market_bars", "feature_table", "evaluation_report"),
         ("execution", "market.bar_minutes", "splits", "planner.horizon_bars", "pair"),
     ),
+    # The months are those there are now, whatever the policy was made from.
+    Stage(
+        RECENT_EVALUATION,
+        "monitoring",
+        (RAW_BARS, "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"),
+        (
+            "market",
+            "splits",
+            "execution",
+            "features",
+            "planner",
+            "codebook",
+            "selection",
+            "refinement",
+            "evaluation.random_archetype_draws",
+            "evaluation.archetype_examples",
+            "operations.recent_days",
+            "pair",
+            "calibration",
+        ),
+        seeded=True,
+        tracked=True,
+    ),
 )
 _VERSIONS = {stage.kind: stage.code_version for stage in _TABLE}
 
 
 def _with_what_it_trains(stage: Stage) -> Stage:
-    """The stage; a study's version is followed by those of the phases, none of which need be its parent."""
-    if stage.group != "studies":
+    """The stage; a study's or sweep's version is followed by those of the phases, none of which need be its parent."""
+    if stage.group != "studies" and stage.kind != SWEEP_STUDY:
         return stage
     versions = (stage.code_version, *(_VERSIONS[kind] for kind in _TRAINED_AGAIN))
     return replace(stage, code_version=".".join(versions))
@@ -334,7 +372,7 @@ def _with_what_it_trains(stage: Stage) -> Stage:
 
 STAGES: Final[Mapping[str, Stage]] = MappingProxyType({stage.kind: _with_what_it_trains(stage) for stage in _TABLE})
 
-JUDGING_GROUPS: Final = frozenset({"baselines", "judging", "studies"})
+JUDGING_GROUPS: Final = frozenset({"baselines", "judging", "monitoring", "studies", SWEEPS_GROUP})
 CORE_STAGES: Final = tuple(
     kind for kind, stage in STAGES.items() if stage.group not in JUDGING_GROUPS and stage.parts is None
 )

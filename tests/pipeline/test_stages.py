@@ -10,6 +10,7 @@ import pytest
 
 from archetype_dagster import settings as settings_module
 from archetype_dagster.jobs import Outcome
+from archetype_dagster.pipeline import computation
 from archetype_dagster.pipeline.stages import CORE_STAGES, STAGES, stage_settings
 from archetype_dagster.settings import Settings, load_settings
 from assets import execution
@@ -46,7 +47,7 @@ class Recorder:
                 self.read[self.stage].add(f"{place}.{name}")
             return value
 
-        def starting(pair: str, settings: Settings, device: Any, resume: Any, progress: Any) -> execution.StageRun:
+        def starting(pair: str, settings: Settings, device: Any, resume: Any, progress: Any) -> computation.StageRun:
             self.stage = resume.path.stem
             self.sections = dict(_sections(settings, pair))
             return stage_run(pair, settings, device, resume, progress)
@@ -55,9 +56,9 @@ class Recorder:
             self.sections = {}
             return open_artifact(*arguments, **options)
 
-        stage_run, open_artifact = execution.StageRun, execution.open_artifact
+        stage_run, open_artifact = computation.StageRun, execution.open_artifact
         monkeypatch.setattr(settings_module.Section, "__getattribute__", recording)
-        monkeypatch.setattr(execution, "StageRun", starting)
+        monkeypatch.setattr(computation, "StageRun", starting)
         monkeypatch.setattr(execution, "open_artifact", published)
 
 

@@ -68,8 +68,11 @@ def test_the_home_is_the_environments_or_the_working_directorys(monkeypatch, tmp
 
 
 def test_a_killed_run_is_failed_and_frees_its_pool(tmp_path: Path):
-    victim = start_victim(tmp_path)
     home = tmp_path / ".dagster"
+    home.mkdir()
+    # A home from before runs, and not steps, waited for a pool.
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\nconcurrency: {pools: {default_limit: 1}}\n")
+    victim = start_victim(tmp_path)
     with open_instance(home) as instance:
         (alive,) = instance.get_runs()
         assert alive.status is dg.DagsterRunStatus.STARTED
