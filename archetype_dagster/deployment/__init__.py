@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from archetype_dagster.deployment.export import export_policy
     from archetype_dagster.deployment.onnx_policy import Decision, OnnxPolicy
     from archetype_dagster.deployment.parity import GraphParity, ParityReport, check_parity
+    from archetype_dagster.deployment.strategy import OnnxPolicyStrategy
 
 __all__ = [
     "Bundle",
@@ -21,6 +22,7 @@ __all__ = [
     "Decision",
     "GraphParity",
     "OnnxPolicy",
+    "OnnxPolicyStrategy",
     "ParityReport",
     "check_parity",
     "export_policy",
@@ -33,6 +35,7 @@ _HOMES: Final = {
     "Decision": "onnx_policy",
     "GraphParity": "parity",
     "OnnxPolicy": "onnx_policy",
+    "OnnxPolicyStrategy": "strategy",
     "ParityReport": "parity",
     "check_parity": "parity",
     "export_policy": "export",

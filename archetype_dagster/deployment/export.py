@@ -35,7 +35,7 @@ def export_policy(
     directory: Path,
     *,
     pair: str,
-    parents: Mapping[str, JsonDict] | None = None,
+    parents: Mapping[str, str] | None = None,
 ) -> JsonDict:
     """Write the bundle into an existing folder and return its manifest (policy.json).
 
@@ -46,7 +46,7 @@ def export_policy(
         scaler: the scaler fitted on the training split.
         directory: existing folder.
         pair: traded pair.
-        parents: by name, the artifacts that the policy was made from, each with its `key` and `content_hash`.
+        parents: content hash of each artifact that the policy was made from, by kind.
 
     Raises:
         ArtifactError: the policy reads the future, chooses embeddings instead of codes, or its parts do not fit.
@@ -73,6 +73,7 @@ def export_policy(
         "schema_version": BUNDLE_VERSION,
         "hindsight": False,
         "pair": pair,
+        "base": spec.base,
         "quote": spec.quote,
         "max_position": spec.max_position,
         "commission_rate": settings.execution.commission_rate,
