@@ -213,6 +213,16 @@ def partition_of(context: dg.AssetExecutionContext) -> tuple[str | None, str | N
     return (context.partition_key if stage.per_pair else None), None
 
 
+def run_identity(context: dg.AssetExecutionContext) -> str:
+    """What makes two attempts at a stage's partition the same materialisation, for the tracking store."""
+    pair, part = partition_of(context)
+    return "/".join([_root_run(context), context.asset_key.path[-1], pair or "all", *([] if part is None else [part])])
+
+
+def _root_run(context: dg.AssetExecutionContext) -> str:
+    return context.run.root_run_id or context.run.run_id
+
+
 def _partitions(stage: Stage) -> dg.PartitionsDefinition[str] | None:
     if stage.parts is not None:
         return PART_PARTITIONS[stage.parts]
@@ -263,13 +273,17 @@ def _compute(
     from archetype_dagster.pipeline.computation import StageRun
 
     directory = resources.store.directory(stage.kind, wanted.pair, wanted.part)
-    root_run = context.run.root_run_id or context.run.run_id
     resume = resources.store.resume_point(stage.kind, wanted.pair, wanted.key)
     title = _title(wanted)
-    tags = {"asset": stage.kind, "pair": wanted.pair or "all", "dagster_run": root_run, "stage_key": wanted.key}
+    tags = {
+        "asset": stage.kind,
+        "pair": wanted.pair or "all",
+        "dagster_run": _root_run(context),
+        "stage_key": wanted.key,
+    }
     with (
         resources.tracking.run(
-            identity=f"{root_run}/{stage.kind}/{wanted.pair or 'all'}" + (f"/{wanted.part}" if wanted.part else ""),
+            identity=run_identity(context),
             name=title,
             tags=tags if wanted.part is None else {**tags, "part": wanted.part},
             result_root=resources.store.path,

@@ -1,6 +1,6 @@
 """Judging: the methods of Table 1 side by side, and the audit of what the policy traded."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import dagster as dg
 import polars as pl
@@ -10,8 +10,9 @@ from archetype_dagster.pipeline.stages import STAGES, baseline_stage
 from archetype_dagster.settings import Settings
 from archetype_dagster.settings.baseline_names import BASELINES
 from assets.evaluation import METRICS
-from assets.execution import Roots, run_stage, stage_asset
+from assets.execution import Roots, StageResources, run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, picture, table
+from assets.sweeps import sweeps_tried
 from resources.storage import ArtifactStore
 
 if TYPE_CHECKING:
@@ -87,20 +88,28 @@ def robustness(
         from archetype_dagster.studies.comparison import MethodComparison
         from archetype_dagster.studies.robustness import judge_robustness
         from archetype_dagster.studies.tables import StudyTable
+        from archetype_dagster.sweeps.pipeline_results import PipelineSweep
 
+        swept = sweeps_tried(cast(StageResources, context.resources).store, run.settings, run.pair)
         return judge_robustness(
             bars_of(market_bars),
             table_of(feature_table),
             policy_of(*phases, run.settings),
             MethodComparison.load(method_comparison.directory),
-            {study.manifest.kind: StudyTable.load(study.directory) for study in studies},
+            {study.manifest.kind: StudyTable.load(study.directory) for study in studies}
+            | {name: PipelineSweep.load(sweep.directory) for name, sweep in swept.items()},
             run.settings,
             run.pair,
             progress=run.progress,
         )
 
     parents = [market_bars, feature_table, *phases, method_comparison, *studies]
-    return run_stage(context, parents, compute=compute, describe=_describe_robustness)
+    return run_stage(context, parents, compute=compute, describe=_describe_robustness, roots=_tried)
+
+
+def _tried(settings: Settings, pair: str, store: ArtifactStore) -> Roots:
+    """The sweeps of the pair, so that a result is judged again once more has been tried."""
+    return Roots(files={name: sweep.content_hash for name, sweep in sweeps_tried(store, settings, pair).items()})
 
 
 def _engines(settings: Settings, pair: str, store: ArtifactStore) -> Roots:

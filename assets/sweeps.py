@@ -7,7 +7,7 @@ import dagster as dg
 from archetype_dagster.artifacts import SUPERSEDED_FOLDER, Artifact, Manifest, open_artifact, read_manifest
 from archetype_dagster.pipeline.stages import MARKET_BARS, STAGES, SWEEP_STUDY, stage_settings
 from archetype_dagster.settings import Settings
-from assets.execution import StageResources, run_stage, stage_asset
+from assets.execution import StageResources, run_identity, run_stage, stage_asset
 from assets.metadata import Metadata, facts_table, table
 from resources.storage import ArtifactStore
 
@@ -31,7 +31,10 @@ def sweep_study(context: dg.AssetExecutionContext, market_bars: Artifact) -> dg.
         cache = StageCache(store.shared_stages, run.device, run.progress)
         return sweep_pipeline(market_bars, run.settings, run.pair, cache)
 
-    return run_stage(context, [market_bars], compute=compute, describe=_describe_sweep)
+    made = run_stage(context, [market_bars], compute=compute, describe=_describe_sweep)
+    if not (made.metadata or {})["reused"]:
+        _record_trials(context, made.value)
+    return made
 
 
 @stage_asset()
@@ -67,6 +70,25 @@ def sweeps_tried(store: ArtifactStore, settings: Settings, pair: str) -> dict[st
         if folder.exists() and counts(made := read_manifest(folder, kind=SWEEP_STUDY)):
             found[f"sweep {made.settings['sweep.name']} {made.key[:12]}"] = open_artifact(folder, kind=SWEEP_STUDY)
     return found
+
+
+def _record_trials(context: dg.AssetExecutionContext, artifact: Artifact) -> None:
+    """A tracked run for each trial, inside that of the sweep."""
+    from archetype_dagster.sweeps.pipeline_results import PipelineSweep
+
+    resources = cast(StageResources, context.resources)
+    found = PipelineSweep.load(artifact.directory)
+    parent = run_identity(context)
+    for name, facts in found.runs.items():
+        with resources.tracking.run(
+            identity=f"{parent}/{name}",
+            name=f"{found.pair} {found.sweep['name']} {name}",
+            tags={"asset": SWEEP_STUDY, "pair": found.pair, "trial": name, "state": facts["state"]},
+            result_root=resources.store.path,
+            parent=parent,
+        ) as tracker:
+            tracker.log_params(facts["params"])
+            tracker.log_metrics({name: value for name, value in facts["validation"].items() if value is not None})
 
 
 def _describe_sweep(artifact: Artifact) -> Metadata:

@@ -21,6 +21,7 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunStatus
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 IDENTITY_TAG: Final = "archetype.materialisation"
 _BATCH_METRICS: Final = 900
@@ -40,6 +41,7 @@ class MlflowTracker:
         identity: what makes two attempts the same materialisation.
         name: name shown for the run.
         tags: further tags.
+        parent: identity of the run that this one is a part of.
         missing: what could not be recorded, known when the context ends.
     """
 
@@ -47,6 +49,7 @@ class MlflowTracker:
     identity: str
     name: str
     tags: Mapping[str, str]
+    parent: str | None = None
     missing: str = ""
     _open: "OpenRun | None" = None
     _params: list[Param] = field(default_factory=list)
@@ -116,7 +119,9 @@ class MlflowTracker:
             return False
         try:
             if self._open is None:
-                self._open = self.connect().open_run(identity=self.identity, name=self.name, tags=self.tags)
+                self._open = self.connect().open_run(
+                    identity=self.identity, name=self.name, tags=self.tags, parent=self.parent
+                )
             action(self._open)
         except (MlflowException, OSError) as error:
             code = getattr(error, "error_code", None)
@@ -206,14 +211,24 @@ class MlflowStore:
         )
         return cls(client, identifier)
 
-    def open_run(self, *, identity: str, name: str, tags: Mapping[str, str]) -> OpenRun:
-        """Open or reopen the run of `identity`."""
-        quoted = identity.replace("'", "")
-        found = self.client.search_runs([self.experiment_id], f"tags.`{IDENTITY_TAG}` = '{quoted}'", max_results=1)
-        if found:
-            run_id = found[0].info.run_id
+    def open_run(self, *, identity: str, name: str, tags: Mapping[str, str], parent: str | None = None) -> OpenRun:
+        """Open or reopen the run of `identity`, inside that of `parent` where there is one."""
+        run_id = self._run_id(identity)
+        if run_id is not None:
             self.client.update_run(run_id, status=RunStatus.to_string(RunStatus.RUNNING))
         else:
-            every_tag = {**tags, IDENTITY_TAG: quoted}
+            outer = None if parent is None else self._run_id(parent)
+            every_tag = {**tags, IDENTITY_TAG: _quotable(identity)} | (
+                {} if outer is None else {MLFLOW_PARENT_RUN_ID: outer}
+            )
             run_id = self.client.create_run(self.experiment_id, run_name=name, tags=every_tag).info.run_id
         return OpenRun(self.client, self.experiment_id, run_id)
+
+    def _run_id(self, identity: str) -> str | None:
+        wanted = f"tags.`{IDENTITY_TAG}` = '{_quotable(identity)}'"
+        found = self.client.search_runs([self.experiment_id], wanted, max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+
+def _quotable(identity: str) -> str:
+    return identity.replace("'", "")

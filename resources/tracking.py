@@ -69,7 +69,7 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
     experiment: str = Field(default="archetype", description="MLflow experiment.")
 
     def run(
-        self, *, identity: str, name: str, tags: Mapping[str, str], result_root: Path
+        self, *, identity: str, name: str, tags: Mapping[str, str], result_root: Path, parent: str | None = None
     ) -> AbstractContextManager[Tracker]:
         """One MLflow run; a second call with the same `identity` (a retry) goes on with the same run.
 
@@ -81,6 +81,7 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
             name: name shown for the run.
             tags: further tags.
             result_root: result folder, beside which the default store lies.
+            parent: identity of the run that this one is a part of, and is shown inside.
         """
         if not self.enabled:
             return nullcontext(NoTracker())
@@ -89,4 +90,4 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
         def connect() -> MlflowStore:
             return MlflowStore.connect(self.tracking_uri, self.experiment, default_folder=result_root.parent / "mlruns")
 
-        return MlflowTracker(connect, identity=identity, name=name, tags=tags)
+        return MlflowTracker(connect, identity=identity, name=name, tags=tags, parent=parent)
