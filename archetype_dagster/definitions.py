@@ -5,7 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from archetype_dagster.jobs import months_job, pipeline_job, windows_job
+from archetype_dagster.jobs import months_job, pipeline_job, refresh_job, training_job, windows_job
+from archetype_dagster.schedules import SCHEDULES, SENSORS
 from assets.baselines import BASELINE_ASSETS
 from assets.checks import CHECKS
 from assets.deployment import onnx_policy
@@ -19,6 +20,7 @@ from assets.selection import archetype_returns, selection_checkpoint
 from assets.studies import STUDY_ASSETS, seed_study, walk_forward, walk_forward_window
 from assets.sweeps import best_settings, sweep_study
 from assets.tables import paper_tables
+from resources.alerts import AlertsResource
 from resources.compute import ComputeResource
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
@@ -68,6 +70,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
         "compute": ComputeResource(),
         "tracking": TrackingResource(),
         "progress": ProgressResource(),
+        "alerts": AlertsResource(),
     }
     unknown = sorted(set(resource_overrides or {}) - set(resources))
     if unknown:
@@ -76,7 +79,9 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     return dg.Definitions(
         assets=list(ASSETS),
         asset_checks=[*CHECKS, *MONITORING_CHECKS],
-        jobs=[pipeline_job(), months_job(), windows_job()],
+        jobs=[pipeline_job(), training_job(), refresh_job(), months_job(), windows_job()],
+        schedules=list(SCHEDULES),
+        sensors=list(SENSORS),
         executor=dg.in_process_executor,
         resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},
     )

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import dagster as dg
@@ -15,6 +16,8 @@ from archetype_dagster.pipeline.stages import (
     CORE_STAGES,
     JUDGING_GROUPS,
     RAW_BARS,
+    RECENT_EVALUATION,
+    STAGES,
     SWEEP_STUDY,
     SWEEPS_GROUP,
     WALK_FORWARD_WINDOW,
@@ -24,6 +27,10 @@ from archetype_dagster.settings import Settings
 PIPELINE: Final = "pipeline"
 MONTHS: Final = "ingest_months"
 WINDOWS: Final = "walk_forward_windows"
+MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
+TRAINING: Final = "train_pair"
+REFRESH: Final = "refresh_pair"
+PER_PAIR_STAGES: Final = tuple(kind for kind in CORE_STAGES if STAGES[kind].per_pair)
 
 
 def pipeline_job() -> Any:
@@ -36,6 +43,30 @@ def pipeline_job() -> Any:
     )
 
 
+def training_job() -> Any:
+    """The job from a pair's bars to its report, without what judges it; one run a pair."""
+    return dg.define_asset_job(
+        TRAINING,
+        selection=dg.AssetSelection.assets(*PER_PAIR_STAGES),
+        description="One pair from its bars to the report on its policy; what nothing changed is reused.",
+        executor_def=dg.in_process_executor,
+        tags={MAX_RUNTIME_TAG: str(12 * 3600)},
+    )
+
+
+@cache
+def refresh_job() -> Any:
+    """The job that evaluates a pair's trained policy on the newest bars; one run a pair."""
+    return dg.define_asset_job(
+        REFRESH,
+        selection=dg.AssetSelection.assets(RECENT_EVALUATION),
+        description="The trained policy of one pair on the newest bars, and how far these have drifted.",
+        executor_def=dg.in_process_executor,
+        tags={MAX_RUNTIME_TAG: str(3600)},
+    )
+
+
+@cache
 def months_job() -> Any:
     """The job over the months of raw data; one run a month of a pair, so that a backfill keeps many workers busy."""
     return dg.define_asset_job(
@@ -43,6 +74,7 @@ def months_job() -> Any:
         selection=dg.AssetSelection.assets(RAW_BARS),
         description="Raw records to bars of one month of one pair.",
         executor_def=dg.in_process_executor,
+        tags={MAX_RUNTIME_TAG: str(6 * 3600)},
     )
 
 
@@ -134,7 +166,7 @@ def months_to_run(definitions: dg.Definitions, settings: Settings, pair: str, se
     partitions = definitions.resolve_job_def(MONTHS).partitions_def
     possible = set() if partitions is None else set(partitions.get_partition_keys())
     for month in months:
-        if _month_key(pair, month) not in possible:
+        if month_key(pair, month) not in possible:
             raise SettingsError(f"there is no partition for {month}: {RAW_BARS} are made from 2015-01 to this month")
     return months
 
@@ -170,7 +202,7 @@ def run_pipeline(
     keys = select_stages(definitions, selection)
     stages = [key for key in keys if key.path[-1] != RAW_BARS]
     runs: list[tuple[str, str, list[dg.AssetKey]]] = [
-        (MONTHS, _month_key(pair, month), [dg.AssetKey(RAW_BARS)]) for month in months
+        (MONTHS, month_key(pair, month), [dg.AssetKey(RAW_BARS)]) for month in months
     ]
     if stages:
         runs.append((PIPELINE, pair, stages))
@@ -188,7 +220,8 @@ def run_pipeline(
     )
 
 
-def _month_key(pair: str, month: str) -> dg.MultiPartitionKey:
+def month_key(pair: str, month: str) -> dg.MultiPartitionKey:
+    """Partition of raw bars of a pair and a month, `YYYY-MM`."""
     return dg.MultiPartitionKey({"pair": pair, "month": f"{month}-01"})
 
 
