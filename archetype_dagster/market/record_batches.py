@@ -16,6 +16,8 @@ from archetype_dagster.market.ingestion import FaultCount
 BAR_END: Final = "timestamp"
 RECORD_TIME: Final = "record_time"
 BATCH_ROWS: Final = 50_000
+BATCH_BYTES: Final = 12 * 2**20
+_CELL_BYTES: Final = 8
 _MICROSECONDS_PER_MINUTE: Final = 60_000_000
 
 
@@ -84,8 +86,11 @@ def summarise_bars(
     labelled = records.rename({"timestamp": RECORD_TIME}).with_columns(
         bar_end(RECORD_TIME, bar_minutes, includes_end=includes_end).alias(BAR_END)
     )
+    names = labelled.collect_schema().names()
     try:
-        for batch in labelled.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True, engine="streaming"):
+        for batch in labelled.collect_batches(
+            chunk_size=batch_rows(len(names)), maintain_order=True, engine="streaming"
+        ):
             if batch.is_empty():
                 continue
             rows = pl.concat([waiting, batch], rechunk=True) if waiting.height else batch
@@ -99,6 +104,16 @@ def summarise_bars(
     if not waiting.height:
         return summarise(pl.DataFrame(schema=labelled.collect_schema()))
     return pl.concat([*parts, summarise(waiting)])
+
+
+def batch_rows(columns: int, *, rows: int | None = None) -> int:
+    """Rows that are held in memory at once: `rows`, or as many of so many columns as `BATCH_BYTES` hold, if fewer.
+
+    Args:
+        columns: number of columns, counted as eight bytes a cell.
+        rows: the most rows; None for `BATCH_ROWS`.
+    """
+    return max(1, min(BATCH_ROWS if rows is None else rows, BATCH_BYTES // (_CELL_BYTES * columns)))
 
 
 def refusable(fault: str, unit: str, count: int, times: pl.Series, policy: str) -> FaultCount:

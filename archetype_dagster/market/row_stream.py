@@ -13,9 +13,11 @@ from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.delimited import Layout, RowBlock, first_time, read_blocks
 from archetype_dagster.market.files import DataFile
 from archetype_dagster.market.read_ahead import ahead
+from archetype_dagster.market.record_batches import batch_rows
 
 HELD_ROWS: Final = 65_536
-"""Rows held back to be put in order: rows of one series may be out of order by so many and no more."""
+"""Rows held back to be put in order, fewer of wide tables (see `batch_rows`): rows of one series may be out of order
+by so many and no more."""
 
 Frames = Iterator[pl.DataFrame]
 
@@ -76,12 +78,12 @@ def following(files: Sequence[DataFile], start: Callable[[DataFile], int | None]
     return [file for _, _, file in sorted(rows, key=lambda entry: entry[:2])]
 
 
-def in_order(blocks: Iterable[RowBlock], *, by: Sequence[str], held_rows: int = HELD_ROWS) -> Frames:
+def in_order(blocks: Iterable[RowBlock], *, by: Sequence[str], held_rows: int | None = None) -> Frames:
     """Tables of the blocks' rows in which everything is sorted by `by`; equal rows stay as they stood.
 
-    The newest `held_rows` rows are held back until later ones are in, so a row is put in its place
-    across blocks and files as long as it is not more than that out of order. Fewer rows than that are
-    sorted whole.
+    The newest `held_rows` rows, by default as many as `HELD_ROWS` says, are held back until later ones are
+    in, so a row is put in its place across blocks and files as long as it is not more than that out of
+    order. Fewer rows than that are sorted whole.
 
     Raises:
         MarketDataError: a row lies further back, as in files that overlap; names the file.
@@ -90,6 +92,7 @@ def in_order(blocks: Iterable[RowBlock], *, by: Sequence[str], held_rows: int = 
     held: pl.DataFrame | None = None
     done: datetime | None = None
     for block in blocks:
+        held_rows = held_rows or batch_rows(block.rows.width, rows=HELD_ROWS)
         if done is not None and (block.rows[time] <= done).any():
             rule = (
                 f"rows must be in order of time to within {held_rows} rows, got one not after {done}; do files overlap?"

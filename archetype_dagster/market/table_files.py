@@ -18,7 +18,7 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.delimited import Layout, RowBlock, read_blocks
 from archetype_dagster.market.files import DataFile, find_files
-from archetype_dagster.market.record_batches import BATCH_ROWS
+from archetype_dagster.market.record_batches import batch_rows
 from archetype_dagster.market.tables import CLOCKS, Table
 from archetype_dagster.settings import PairSettings
 
@@ -95,7 +95,9 @@ def _scanned(file: Path, scan: Callable[[Path], pl.LazyFrame]) -> Table:
     def blocks(columns: Sequence[str]) -> Iterator[RowBlock]:
         first_row = 0
         try:
-            for batch in scan(file).select(columns).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+            for batch in (
+                scan(file).select(columns).collect_batches(chunk_size=batch_rows(len(columns)), maintain_order=True)
+            ):
                 yield RowBlock(batch, str(file), first_row)
                 first_row += batch.height
         except (pl.exceptions.PolarsError, OSError) as error:
