@@ -38,6 +38,17 @@ def test_every_shipped_profile_loads_and_only_extended_reads_the_future() -> Non
         ({"splits.train_end": "2025-01-01"}, "ordered and disjoint"),
         ({"market.source": "candles"}, "needs market.path"),
         ({"seed.deeper": 1}, "seed"),
+        ({"selection.lookback_bars": 8}, "lookback_bars must be 1 without a backbone, got lookback_bars=8"),
+        ({"refinement.backbone": "PatchTSTBackbone"}, "lookback_bars must be at least 2, got lookback_bars=1"),
+        ({"refinement.backbone_kwargs": {"n_heads": 2}}, "backbone_kwargs need a backbone"),
+        (
+            {
+                "selection.backbone": "PatchTSTBackbone",
+                "selection.lookback_bars": 8,
+                "selection.backbone_kwargs": {"sequence_length": 4},
+            },
+            r"must not hold \['sequence_length'\]",
+        ),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(overrides: dict[str, object], message: str) -> None:

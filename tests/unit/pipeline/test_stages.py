@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from archetype_dagster.pipeline.stages import STAGES
+from archetype_dagster.pipeline.stages import STAGES, stage_settings
+from archetype_dagster.settings import load_settings
 
 PHASES = (
     "feature_table",
@@ -20,3 +21,15 @@ PHASES = (
 def test_a_study_is_made_again_where_a_phase_that_it_trains_is_another_algorithm(kind: str):
     _, *trained = STAGES[kind].code_version.split(".")
     assert trained == [STAGES[phase].code_version for phase in PHASES]
+
+
+def test_windows_are_in_the_keys_of_what_reads_them_and_nowhere_without_a_backbone():
+    def read(kind: str, **changes: object) -> dict[str, object]:
+        found = stage_settings(STAGES[kind], load_settings("smoke", changes), "ETH")
+        return {name: value for name, value in found.items() if "backbone" in name or "lookback" in name}
+
+    chosen = {"selection.backbone": "RecurrentBackbone", "selection.lookback_bars": 8}
+    for kind in ("selection_checkpoint", "refinement_checkpoint", "evaluation_report", "horizon_study"):
+        assert read(kind) == {}
+    assert read("selection_checkpoint", **chosen) == read("evaluation_report", **chosen) == chosen
+    assert read("refinement_checkpoint", **chosen) == read("archetype_returns", **chosen) == {}
