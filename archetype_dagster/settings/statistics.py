@@ -30,8 +30,8 @@ class StatisticsSettings(Section):
     )
     overfitting_test_groups: PositiveInt = Field(8, description="Of those, how many are held out at a time.")
     purge_bars: NonNegativeInt = Field(
-        72,
-        description="Training bars dropped on either side of a held-out stretch: as far as a result reaches.",
+        144,
+        description="Training bars dropped on either side of a held-out stretch: the longest horizon that is judged.",
     )
     embargo_bars: NonNegativeInt = Field(
         60, description="Further training bars dropped after a held-out stretch: as far back as a feature reads."
