@@ -1,0 +1,198 @@
+"""A real exported bundle on paper earns what the evaluation's ledger says, bar by bar, through every restart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from archetype_dagster.artifacts import write_json
+from archetype_dagster.backtest.accounts import SplitAccounts
+from archetype_dagster.backtest.policy import TradingPolicy, decide
+from archetype_dagster.backtest.replay import replay_priced
+from archetype_dagster.codebook import Codebook
+from archetype_dagster.deployment import OnnxPolicy, export_policy
+from archetype_dagster.deployment.bundle import seal_bundle
+from archetype_dagster.errors import ArtifactError
+from archetype_dagster.market.bars import assign_segments
+from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
+from archetype_dagster.market.features import FEATURE_NAMES
+from archetype_dagster.market.scaler import FeatureScaler
+from archetype_dagster.market.sources import bars_for
+from archetype_dagster.market.splits import split_dataset
+from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
+from archetype_dagster.refinement.adapter import context_size
+from archetype_dagster.refinement.network import RefinerNetwork
+from archetype_dagster.refinement.refiner import Refiner
+from archetype_dagster.seeding import seeded_initialisation
+from archetype_dagster.selection.network import SelectorNetwork
+from archetype_dagster.selection.selector import Selector
+from archetype_dagster.settings import Settings, load_settings
+
+F = len(FEATURE_NAMES)
+SETTINGS = {
+    "market.synthetic.start": "2023-01-01T00:00:00Z",
+    "market.synthetic.end": "2023-01-07T00:00:00Z",
+    "market.book_levels": 5,
+    "splits.train_start": "2023-01-01T00:00:00Z",
+    "splits.train_end": "2023-01-04T00:00:00Z",
+    "splits.validation_start": "2023-01-04T00:00:00Z",
+    "splits.validation_end": "2023-01-05T00:00:00Z",
+    "splits.test_start": "2023-01-05T00:00:00Z",
+    "splits.test_end": "2023-01-07T00:00:00Z",
+    "planner.horizon_bars": 12,
+    "codebook.num_codes": 4,
+    "codebook.code_dim": 4,
+    "codebook.hidden_size": 8,
+    "paper_trading.limits.stale_bars": None,
+    "paper_trading.limits.max_drawdown": None,
+}
+
+
+def random_policy(settings: Settings, *, seed: int = 1) -> TradingPolicy:
+    """Untrained networks, sharp enough that every action and override occurs."""
+    codebook = Codebook.untrained(F, settings.planner.horizon_bars, settings.codebook, seed=seed)
+    with seeded_initialisation(seed, "random_policy"):
+        selector = SelectorNetwork(F, settings.codebook.num_codes, settings.selection.hidden_sizes)
+        refiner = RefinerNetwork(F, context_size(settings.codebook.code_dim), 16)
+        torch.nn.init.normal_(codebook.quantizer.codes, std=2.0)
+        torch.nn.init.normal_(codebook.decoder.head.weight, std=2.0)
+        torch.nn.init.normal_(refiner.actor.weight, std=0.2)
+    return TradingPolicy(
+        codebook,
+        Selector(selector.eval().requires_grad_(False), pl.DataFrame()),
+        Refiner(refiner.eval().requires_grad_(False), pl.DataFrame()),
+        settings,
+    )
+
+
+class Recorded:
+    """One market, its policy, its bundle and the evaluation's account of the test split."""
+
+    def __init__(self, folder: Path, exported: Callable[[FeatureScaler], Path], **changes: Any) -> None:
+        self.settings = load_settings("smoke", {**SETTINGS, **changes})
+        whole = bars_for(self.settings, "ETH")
+        # An outage within the test split.
+        lost = pl.col("timestamp").dt.strftime("%Y-%m-%d %H").is_in(["2023-01-06 03", "2023-01-06 04"])
+        self.bars = assign_segments(whole.filter(~lost), bar_minutes=10)
+        table: FeatureTable = build_feature_table(self.bars, self.settings, "ETH")
+        policy = random_policy(self.settings)
+        self.bundle = _with_execution(folder, exported(table.scaler), self.settings)
+        self.test = split_dataset(table.dataset(self.settings), self.settings.splits).test
+        dates = self.settings.splits
+        self.accounts = SplitAccounts(self.bars, self.test, self.settings, (dates.test_start, dates.test_end))
+        self.actions = decide(policy, self.test).actions
+        self.ledger = self.accounts.trade(self.actions)
+        self.feed = folder / "feed.parquet"
+        self.bars.filter(pl.col("timestamp") < dates.test_end).write_parquet(self.feed)
+        self.start = self.test.timestamps[0].item().isoformat() + "+00:00"
+
+    def paper_settings(self) -> Settings:
+        """Started where the evaluation first decides, with its capital."""
+        values = {"paper_trading.start": self.start, "paper_trading.initial_capital": self.ledger.initial_capital}
+        return self.settings.changed(values)
+
+    def session(self, journal: Journal, feed: FileFeed | None = None) -> PaperSession:
+        policy = OnnxPolicy.load(self.bundle)
+        feed = feed or FileFeed(self.feed, follow=False)
+        settings = self.paper_settings().paper_trading
+        return PaperSession.start(policy, feed, journal, settings, bundle=policy.bundle.hash)
+
+
+def _with_execution(folder: Path, bundle: Path, settings: Settings) -> Path:
+    """A bundle of the same graphs under other execution rules."""
+    copy = Path(shutil.copytree(bundle, folder / "bundle"))
+    manifest = json.loads((copy / "policy.json").read_text())
+    execution = settings.execution
+    manifest["execution_delay_bars"] = execution.execution_delay_bars
+    manifest["horizon_boundary"] = execution.horizon_boundary
+    write_json(copy / "policy.json", manifest)
+    seal_bundle(copy, [path.name for path in copy.iterdir() if path.name != "checksums.json"])
+    return copy
+
+
+class Silent:
+    def show(self, trader: object, record: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[FeatureScaler], Path]:
+    """Exports the policy once, because tracing its graphs takes seconds."""
+
+    @cache
+    def export() -> Path:
+        return tmp_path_factory.mktemp("exported")
+
+    def bundle(scaler: FeatureScaler) -> Path:
+        if not any(export().iterdir()):
+            export_policy(random_policy(load_settings("smoke", SETTINGS)), scaler, export(), pair="ETH")
+        return export()
+
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def recorded(exported: Callable[[FeatureScaler], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("recorded"), exported)
+
+
+@pytest.fixture(scope="module")
+def settled(exported: Callable[[FeatureScaler], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    changes = {"execution.horizon_boundary": "settle", "execution.execution_delay_bars": 1}
+    return Recorded(tmp_path_factory.mktemp("settled"), exported, **changes)
+
+
+@pytest.mark.parametrize("name", ["recorded", "settled"])
+def test_the_net_value_is_the_ledgers(name: str, request: pytest.FixtureRequest, tmp_path: Path):
+    recorded: Recorded = request.getfixturevalue(name)
+    with Journal(tmp_path / "journal") as journal:
+        assert recorded.session(journal).run(Silent()) is None
+        records = [record for record in journal.records() if record["kind"] == "bar"]
+    first = int(np.searchsorted(recorded.accounts.priced.timestamps, recorded.test.timestamps[0]))
+    ledger = recorded.ledger
+    # The ledger trades nothing on its last bar, which a trader cannot know to be the last.
+    last = -1 - recorded.settings.execution.execution_delay_bars
+    net_value = np.array([record["net_value"] for record in records])
+    np.testing.assert_allclose(net_value[:last], ledger.net_value[first:last], rtol=1e-9)
+    whole = replay_priced(
+        recorded.accounts.every_bar(recorded.actions),
+        recorded.accounts.priced,
+        settings=recorded.settings.execution,
+        initial_capital=ledger.initial_capital,
+        horizon_starts=recorded.accounts.horizon_starts,
+    )
+    for name in ("net_value", "cash", "position", "fee", "slippage"):
+        found = np.array([record[name] for record in records])
+        np.testing.assert_allclose(found, getattr(whole, name)[first:], rtol=1e-9, atol=1e-9, err_msg=name)
+    assert len({record["position"] for record in records}) == 3
+    assert any(record["decision"] and record["decision"]["overridden"] for record in records)
+    assert sum(note.endswith("bars missing before") for record in records for note in record["notes"]) == 1
+
+
+def test_a_trader_restarted_in_the_middle_of_a_horizon_goes_on_as_if_never_stopped(recorded: Recorded, tmp_path: Path):
+    with Journal(tmp_path / "whole") as journal:
+        recorded.session(journal).run(Silent())
+    rows = pl.read_parquet(recorded.feed)
+    for stop in (rows.height - 200, rows.height - 77, rows.height):
+        rows.head(stop).write_parquet(tmp_path / "feed.parquet")
+        with Journal(tmp_path / "cut") as journal:
+            recorded.session(journal, FileFeed(tmp_path / "feed.parquet", follow=False)).run(Silent())
+    cut, whole = ((tmp_path / name / "state.json").read_text() for name in ("cut", "whole"))
+    assert json.loads(cut) == json.loads(whole)
+    assert (tmp_path / "cut" / "journal.jsonl").read_bytes() == (tmp_path / "whole" / "journal.jsonl").read_bytes()
+
+
+def test_another_bundles_journal_is_refused(recorded: Recorded, tmp_path: Path):
+    with Journal(tmp_path) as journal:
+        journal.commit({"kind": "bar", "cursor": "a:0"}, {"identity": {"bundle": "another", "settings": ""}})
+        with pytest.raises(ArtifactError, match="is the journal of bundle another, not of"):
+            recorded.session(journal)
