@@ -68,7 +68,7 @@ def read_bundle(directory: Path, *, expected_hash: str | None = None) -> Bundle:
             that this version does not compute; another bundle than expected. The message says which.
     """
     directory = Path(directory)
-    whole = _verify_files(directory)
+    whole = verify_files(directory, required=(POLICY_FILE, SCALER_FILE))
     if expected_hash is not None and whole != expected_hash:
         raise ArtifactError(f"{directory} is the bundle {whole[:12]}, expected {expected_hash[:12]}")
     path = directory / POLICY_FILE
@@ -92,8 +92,12 @@ def read_bundle(directory: Path, *, expected_hash: str | None = None) -> Bundle:
     return Bundle(directory, manifest, whole, scaler, costs)
 
 
-def _verify_files(directory: Path) -> str:
-    """Compare all files with the checksums; the hash of the whole."""
+def verify_files(directory: Path, *, required: Sequence[str]) -> str:
+    """Compare all files of a folder with its checksums, which must list those required; the hash of the whole.
+
+    Raises:
+        ArtifactError: a file is missing, changed or not listed.
+    """
     sums = read_json(directory / CHECKSUMS_FILE)
     if not isinstance(sums, dict) or not isinstance(sums.get("files"), dict):
         raise ArtifactError(f"{directory / CHECKSUMS_FILE} lists no files; {_AGAIN}")
@@ -106,7 +110,7 @@ def _verify_files(directory: Path) -> str:
             raise ArtifactError(f"{path} is missing although {CHECKSUMS_FILE} lists it; {_AGAIN}")
         if file_hash(path) != expected:
             raise ArtifactError(f"{path} does not have the hash {CHECKSUMS_FILE} states; {_AGAIN}")
-    for name in (POLICY_FILE, SCALER_FILE):
+    for name in required:
         if name not in hashes:
             raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not list {name}; {_AGAIN}")
     known = {*hashes, CHECKSUMS_FILE, MANIFEST_NAME}

@@ -95,6 +95,22 @@ def scaled(scaler: FeatureScaler | None, observations: StateArray) -> StateArray
     return scaler.transform(bars).reshape(observations.shape)
 
 
+def random_observations(env: HistoryEnv, steps: int, *, seed: int) -> StateArray:
+    """What is seen while random actions are taken, float32 (steps, L F): first observations and those after steps."""
+    env, generator, over = copy(env), numpy_generator(seed, "random_observations", "actions"), True
+    seen = np.empty((steps, *(env.observation_space.shape or ())), dtype=np.float32)
+    first: int | None = derive_seed(seed, "random_observations", "starts")
+    for step in range(steps):
+        if over:
+            seen[step], _ = env.reset(seed=first)
+            first, over = None, False
+        else:
+            action = generator.uniform(-1.0, 1.0, env.action_space.shape)
+            seen[step], _, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+    return seen
+
+
 def fit_scaler(env: HistoryEnv, settings: ScalingSettings | None, *, seed: int) -> FeatureScaler | None:
     """Means and deviations of a bar's F numbers while random actions are taken; None where nothing is scaled.
 
@@ -105,19 +121,8 @@ def fit_scaler(env: HistoryEnv, settings: ScalingSettings | None, *, seed: int) 
     """
     if settings is None:
         return None
-    env, generator, over = copy(env), numpy_generator(seed, "scaling", "actions"), True
-    bars = np.empty((settings.steps, len(env.bar_features)), dtype=np.float32)
-    first: int | None = derive_seed(seed, "scaling", "starts")
-    for step in range(settings.steps):
-        if over:
-            observation, _ = env.reset(seed=first)
-            first, over = None, False
-        else:
-            action = generator.uniform(-1.0, 1.0, env.action_space.shape)
-            observation, _, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
-        bars[step] = observation[-bars.shape[1] :]
-    return FeatureScaler.fit(bars.astype(np.float64), clip_sigma=settings.clip_sigma)
+    newest = random_observations(env, settings.steps, seed=seed)[:, -len(env.bar_features) :]
+    return FeatureScaler.fit(newest.astype(np.float64), clip_sigma=settings.clip_sigma)
 
 
 def training_copies(env: HistoryEnv, spec: PolicySpec, scaler: FeatureScaler | None) -> list[gym.Env[StateArray, Any]]:
