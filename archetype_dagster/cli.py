@@ -137,10 +137,18 @@ def report(
         print_report(store, pair)
         return
     overrides = options.overrides(source, path, seed, assignments)
+    failed = []
     for each in PAIRS if pair is None else (pair,):
         _console.rule(each)
         chosen = tuned_overrides(each, profile, overrides, result) if tuned else overrides
-        materialise(each, profile, chosen, TABLES, result, tracking=not no_tracking)
+        try:
+            materialise(each, profile, chosen, TABLES, result, tracking=not no_tracking)
+        except typer.Exit as end:
+            if end.exit_code != 1:
+                raise
+            failed.append(each)
+    if failed:
+        raise SettingsError(f"the tables of {', '.join(failed)} were not made, for the reasons above")
     page = store.open("paper_tables", None)
     _console.print(f"Tables: {page.path('tables.html')}", soft_wrap=True)
 
