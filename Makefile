@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 # Named on its own and first: a bare `torch` would bring a GPU build of several gigabytes.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint ui bench clean
+.PHONY: demo test endurance lint ui bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/archetype run --pair ETH --profile smoke
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+# What takes minutes: whole backfills under random kills, in one process and on several workers.
+endurance: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n0 -m endurance
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
