@@ -88,8 +88,11 @@ class StudyStorage:
             )
         return cls("sqlite", str(storage))
 
-    def open(self) -> BaseStorage:
-        """The storage for this process, its tables or file made where they are missing.
+    def open(self, *, made: bool = False) -> BaseStorage:
+        """The storage for this process.
+
+        Args:
+            made: its tables are there and of this version; otherwise they are looked at, and made where missing.
 
         Raises:
             SweepError: the database's driver is not installed.
@@ -103,7 +106,7 @@ class StudyStorage:
                 JournalFileBackend(str(path), lock_obj=KernelLock(path.with_name(f".{path.name}.lock")))
             )
         try:
-            return get_storage(RDBStorage(self.place))
+            return get_storage(RDBStorage(self.place, skip_table_creation=made, skip_compatibility_check=made))
         except ImportError as error:
             raise SweepError(
                 f"no driver for {self.place.partition('://')[0]}; pip install 'archetype-dagster[postgres]' "
@@ -154,6 +157,8 @@ class StudyStorage:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             storage = RDBStorage(
                 self.place,
+                skip_table_creation=True,
+                skip_compatibility_check=True,
                 heartbeat_interval=HEARTBEAT_SECONDS,
                 grace_period=_STALE_SECONDS,
                 heartbeat_stale_trial_callback=lost,

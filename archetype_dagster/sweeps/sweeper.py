@@ -128,7 +128,7 @@ class RLHPOSweeper:
             try:
                 processes = self._parallel(book, runner) if self.n_jobs > 1 else self._serial(book, runner)
             finally:
-                book.lose_running("sweep was interrupted")
+                book.lose_running("the sweep was interrupted")
             self._progress.finish()
             return self._result(book, processes)
 

@@ -92,8 +92,9 @@ class TrialRunner:
     tb_logs: Path | None
 
     def open(self) -> optuna.Study:
-        """The study, with a connection of its own to the storage."""
-        return optuna.load_study(study_name=self.study_name, storage=self.storage.open(), pruner=self.pruner)
+        """The study, which has been made, with a connection of its own to the storage."""
+        storage = self.storage.open(made=True)
+        return optuna.load_study(study_name=self.study_name, storage=storage, pruner=self.pruner)
 
     def run(self, study: optuna.Study, assignment: Assignment) -> Outcome:
         """Draw the parameters, ask the objective, and say how it went; the study is not told.
@@ -103,6 +104,8 @@ class TrialRunner:
         # A stream for each draw: who runs it, and what was drawn before the sweep was resumed, make no difference.
         study.sampler = _SAMPLERS[self.sampler](derive_seed(self.seed, "sweep", assignment.draw) % 2**32)
         with self.storage.beating(study._storage, assignment.trial_id), _Caught() as caught:
+            # A database's trials are known to a process only once it has read them.
+            study.get_trials(deepcopy=False)
             trial = optuna.Trial(study, assignment.trial_id)
             params = {name: definition.suggest(trial, name) for name, definition in self.space.items()}
             value = _number(self.objective(params, trial) if takes_trial(self.objective) else self.objective(params))
