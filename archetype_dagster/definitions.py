@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from archetype_dagster.jobs import months_job, pipeline_job, refresh_job, training_job, windows_job
+from archetype_dagster.jobs import months_job, pipeline_job, policies_job, refresh_job, training_job, windows_job
 from archetype_dagster.schedules import SCHEDULES, SENSORS
 from assets.baselines import BASELINE_ASSETS
 from assets.checks import CHECKS
@@ -15,6 +15,7 @@ from assets.evaluation import evaluation_report, leaderboard
 from assets.judging import method_comparison, robustness, trade_audit
 from assets.market import feature_table, market_bars, raw_bars
 from assets.monitoring import MONITORING_CHECKS, recent_evaluation
+from assets.policies import POLICY_ASSETS
 from assets.refinement import refinement_checkpoint
 from assets.selection import archetype_returns, selection_checkpoint
 from assets.studies import STUDY_ASSETS, seed_study, walk_forward, walk_forward_window
@@ -51,6 +52,7 @@ ASSETS = (
     robustness,
     paper_tables,
     recent_evaluation,
+    *POLICY_ASSETS,
 )
 
 
@@ -79,7 +81,7 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     return dg.Definitions(
         assets=list(ASSETS),
         asset_checks=[*CHECKS, *MONITORING_CHECKS],
-        jobs=[pipeline_job(), training_job(), refresh_job(), months_job(), windows_job()],
+        jobs=[pipeline_job(), training_job(), refresh_job(), months_job(), windows_job(), policies_job()],
         schedules=list(SCHEDULES),
         sensors=list(SENSORS),
         executor=dg.in_process_executor,

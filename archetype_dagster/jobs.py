@@ -15,6 +15,7 @@ from archetype_dagster.pipeline.stages import (
     BEST_SETTINGS,
     CORE_STAGES,
     JUDGING_GROUPS,
+    POLICIES_GROUP,
     RAW_BARS,
     RECENT_EVALUATION,
     STAGES,
@@ -27,6 +28,7 @@ from archetype_dagster.settings import Settings
 PIPELINE: Final = "pipeline"
 MONTHS: Final = "ingest_months"
 WINDOWS: Final = "walk_forward_windows"
+POLICIES: Final = "train_policies"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 TRAINING: Final = "train_pair"
 REFRESH: Final = "refresh_pair"
@@ -37,7 +39,9 @@ def pipeline_job() -> Any:
     """The job over every asset of a pair and every check; one run a pair."""
     return dg.define_asset_job(
         PIPELINE,
-        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(RAW_BARS, WALK_FORWARD_WINDOW),
+        selection=dg.AssetSelection.all()
+        - dg.AssetSelection.assets(RAW_BARS, WALK_FORWARD_WINDOW)
+        - dg.AssetSelection.groups(POLICIES_GROUP),
         description="Every stage of one pair, with all checks.",
         executor_def=dg.in_process_executor,
     )
@@ -75,6 +79,16 @@ def months_job() -> Any:
         description="Raw records to bars of one month of one pair.",
         executor_def=dg.in_process_executor,
         tags={MAX_RUNTIME_TAG: str(6 * 3600)},
+    )
+
+
+def policies_job() -> Any:
+    """The job over the policies of the shipped specifications, which are of no pair."""
+    return dg.define_asset_job(
+        POLICIES,
+        selection=dg.AssetSelection.groups(POLICIES_GROUP),
+        description="The shipped specifications, trained, judged and exported.",
+        executor_def=dg.in_process_executor,
     )
 
 
@@ -119,12 +133,14 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
     What judges (baselines, comparisons, studies) takes long and is left out of `*` and of `+`, unless the
     selection names one of those stages or groups; a sweep is left out unless it is named itself. Windows of the
     walk-forward are a job of their own; those that are not there yet are trained by the stage that stitches them.
+    Policies of specifications are of no pair and are never among them: `archetype train-policy` trains those.
 
     Raises:
         SettingsError: it is malformed or selects nothing; lists the stages.
     """
     graph = definitions.resolve_asset_graph()
-    known = sorted(key.to_user_string() for key in graph.get_all_asset_keys())
+    stages = {key for key in graph.get_all_asset_keys() if graph.get(key).group_name != POLICIES_GROUP}
+    known = sorted(key.to_user_string() for key in stages)
     # Dagster reads a bare name in its older syntax, where `name+` stops after one step.
     explicit = re.sub(rf'(?<![\w:"])({"|".join(known)})(?!\w)', r"key:\1", selection)
     try:
@@ -141,7 +157,7 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
         keys = {key for key in keys if key.to_user_string() in core}
     if not {SWEEPS_GROUP, SWEEP_STUDY, BEST_SETTINGS} & named:
         keys -= {dg.AssetKey(SWEEP_STUDY), dg.AssetKey(BEST_SETTINGS)}
-    keys = {key for key in keys if key.path[-1] != WALK_FORWARD_WINDOW}
+    keys = {key for key in keys & stages if key.path[-1] != WALK_FORWARD_WINDOW}
     if not keys:
         raise SettingsError(
             f"cannot select {selection!r}: name a stage, with + after it for all that follow or before it for all "

@@ -121,6 +121,15 @@ def stage_asset(**options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefin
     return decorate
 
 
+def when_a_parent_changed() -> Any:
+    """Made again when a parent was, once nothing that it is made from is being made."""
+    return (
+        dg.AutomationCondition.any_deps_updated().since_last_handled()
+        & ~dg.AutomationCondition.any_deps_in_progress()
+        & ~dg.AutomationCondition.in_progress()
+    ).with_label("a parent changed")
+
+
 def run_stage(
     context: dg.AssetExecutionContext,
     parents: Sequence[Artifact],
@@ -227,6 +236,11 @@ def _partitions(stage: Stage) -> dg.PartitionsDefinition[str] | None:
     if stage.parts is not None:
         return PART_PARTITIONS[stage.parts]
     return PAIR_PARTITIONS if stage.per_pair else None
+
+
+def gpu_pool() -> str | None:
+    """The pool in which what trains waits its turn; None on a machine without a GPU, where nothing has to wait."""
+    return GPU_POOL if _has_accelerator() else None
 
 
 def _has_accelerator() -> bool:

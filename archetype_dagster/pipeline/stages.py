@@ -51,6 +51,8 @@ WALK_FORWARD_WINDOW: Final = "walk_forward_window"
 SWEEP_STUDY: Final = "sweep_study"
 BEST_SETTINGS: Final = "best_settings"
 SWEEPS_GROUP: Final = "sweeps"
+# Assets of no pair, made from specifications of their own and not from the settings tree.
+POLICIES_GROUP: Final = "policies"
 RECENT_EVALUATION: Final = "recent_evaluation"
 
 
