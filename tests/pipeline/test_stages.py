@@ -20,6 +20,12 @@ OTHER_CHOICES = {
     "features.scale": "raw",
     "codebook.decoding": "single_change",
     "refinement.override": "hold",
+    "selection.backbone": "RecurrentBackbone",
+    "selection.lookback_bars": 8,
+    "selection.backbone_kwargs": {"hidden_size": 8},
+    "refinement.backbone": "PatchTSTBackbone",
+    "refinement.lookback_bars": 12,
+    "refinement.backbone_kwargs": {"d_model": 8, "n_layers": 1},
     "execution.execution_delay_bars": 1,
     "execution.horizon_boundary": "settle",
     "execution.depth_policy": "last_level",
@@ -98,7 +104,8 @@ def test_every_setting_a_stage_reads_is_in_its_key(recorded: tuple[Recorder, Out
     assert recorder.read.keys() == set(CORE_STAGES) - {"leaderboard"}
     missing = {}
     for kind, read in recorder.read.items():
-        declared = set(stage_settings(STAGES[kind], load_settings("smoke"), "ETH"))
+        declared = set(stage_settings(STAGES[kind], load_settings("smoke", OTHER_CHOICES), "ETH"))
+        declared |= {name.rpartition(".")[0] for name in declared if ".backbone_kwargs." in name}
         if "pair.beta_1" in read:
             read = read - {"pair.beta_1"} | {"refinement.beta_1"}
         # The market's seed is the key's own part.
