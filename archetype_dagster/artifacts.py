@@ -175,7 +175,8 @@ def publish_artifact(target: Path, manifest: Manifest) -> Iterator[Path]:
         yield staging
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         hashes = {path.relative_to(staging).as_posix(): file_hash(path) for path in files}
-        complete = Manifest(**{**asdict(manifest), "files": hashes, "git_revision": git_revision()})
+        revision = manifest.git_revision or git_revision()
+        complete = Manifest(**{**asdict(manifest), "files": hashes, "git_revision": revision})
         write_json(staging / MANIFEST_NAME, asdict(complete))
         for path in files:
             with path.open("rb") as stream:
@@ -203,21 +204,36 @@ def read_manifest(directory: Path, *, kind: str) -> Manifest:
     """
     path = directory / MANIFEST_NAME
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        manifest = Manifest(**raw)
+        text = path.read_bytes()
     except FileNotFoundError:
         raise ArtifactError(
             f"{directory} holds no {kind}: {MANIFEST_NAME} is missing; materialise {kind} first"
         ) from None
+    return parse_manifest(text, str(path), kind=kind)
+
+
+def parse_manifest(text: bytes, label: str, *, kind: str) -> Manifest:
+    """The manifest in some JSON text.
+
+    Args:
+        text: the JSON.
+        label: how messages call it.
+        kind: what it must describe.
+
+    Raises:
+        ArtifactError: it is damaged, or of another kind or schema.
+    """
+    try:
+        manifest = Manifest(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise ArtifactError(f"{path} is not a readable manifest ({error}); materialise {kind} again") from error
+        raise ArtifactError(f"{label} is not a readable manifest ({error}); materialise {kind} again") from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise ArtifactError(
-            f"{path} has schema version {manifest.schema_version}, this version reads {SCHEMA_VERSION}; "
+            f"{label} has schema version {manifest.schema_version}, this version reads {SCHEMA_VERSION}; "
             f"materialise {kind} again"
         )
     if manifest.kind != kind:
-        raise ArtifactError(f"{path} describes a {manifest.kind!r}, expected a {kind!r}")
+        raise ArtifactError(f"{label} describes a {manifest.kind!r}, expected a {kind!r}")
     return manifest
 
 
