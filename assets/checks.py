@@ -147,24 +147,33 @@ def ledger_reconciles(context: dg.AssetCheckExecutionContext, evaluation_report:
     return _verdict(not failures, text, result.as_dict())
 
 
-@stage_check("onnx_policy", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint")
+@stage_check(
+    "onnx_policy", "market_bars", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint"
+)
 def onnx_parity(
     context: dg.AssetCheckExecutionContext,
     onnx_policy: Artifact,
+    market_bars: Artifact,
     feature_table: Artifact,
     vq_codebook: Artifact,
     selection_checkpoint: Artifact,
     refinement_checkpoint: Artifact,
 ) -> dg.AssetCheckResult:
-    """The exported bundle decides bar by bar as the trained policy does."""
-    from archetype_dagster.deployment import check_parity
-    from archetype_dagster.pipeline.inputs import policy_of, splits_of
+    """The exported bundle decides as the trained policy does: its graphs in batches, and fed one bar at a time."""
+    from archetype_dagster.deployment import check_parity, check_streaming
+    from archetype_dagster.pipeline.inputs import bars_of, policy_of, splits_of
 
     settings = _settings(context)
     policy = policy_of(vq_codebook, selection_checkpoint, refinement_checkpoint, settings)
-    report = check_parity(onnx_policy.directory, policy, splits_of(feature_table, settings).validation)
-    text = f"largest difference {report.max_abs_difference:.1e}, {report.action_mismatches} other actions"
-    return _verdict(report.passed, text, report.as_dict())
+    validation, directory = splits_of(feature_table, settings).validation, onnx_policy.directory
+    report = check_parity(directory, policy, validation)
+    streamed = check_streaming(directory, policy, bars_of(market_bars), validation)
+    text = (
+        f"largest difference {report.max_abs_difference:.1e}, {report.action_mismatches} other actions; "
+        f"streamed {streamed.bars} bars, {streamed.other_actions} other actions"
+    )
+    facts = {**report.as_dict(), **{f"streamed_{name}": value for name, value in streamed.as_dict().items()}}
+    return _verdict(report.passed and streamed.passed, text, facts)
 
 
 @stage_check("method_comparison", "market_bars", "feature_table")

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from archetype_dagster.deployment.bundle import Bundle, read_bundle
     from archetype_dagster.deployment.bundle_graphs import BundleGraphs
+    from archetype_dagster.deployment.bundle_replay import replay_bundle
     from archetype_dagster.deployment.export import export_policy
     from archetype_dagster.deployment.onnx_policy import Decision, OnnxPolicy
     from archetype_dagster.deployment.parity import GraphParity, ParityReport, check_parity
     from archetype_dagster.deployment.strategy import OnnxPolicyStrategy
+    from archetype_dagster.deployment.streaming_parity import StreamingParity, check_streaming
 
 __all__ = [
     "Bundle",
@@ -24,9 +26,12 @@ __all__ = [
     "OnnxPolicy",
     "OnnxPolicyStrategy",
     "ParityReport",
+    "StreamingParity",
     "check_parity",
+    "check_streaming",
     "export_policy",
     "read_bundle",
+    "replay_bundle",
 ]
 
 _HOMES: Final = {
@@ -37,9 +42,12 @@ _HOMES: Final = {
     "OnnxPolicy": "onnx_policy",
     "OnnxPolicyStrategy": "strategy",
     "ParityReport": "parity",
+    "StreamingParity": "streaming_parity",
     "check_parity": "parity",
+    "check_streaming": "streaming_parity",
     "export_policy": "export",
     "read_bundle": "bundle",
+    "replay_bundle": "bundle_replay",
 }
 
 

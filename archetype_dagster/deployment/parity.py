@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from archetype_dagster.backtest.policy import TradingPolicy, decide, padded_horizons
+from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.codebook.decoding import decode_step
 from archetype_dagster.deployment.bundle_graphs import BundleGraphs
 from archetype_dagster.deployment.export import PARITY_TOLERANCE
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.planning.adaptations import apply_override, legal_override_mask
 from archetype_dagster.refinement.adapter import greedy_override
+from archetype_dagster.rl.market_windows import MarketWindows
 from archetype_dagster.types import FLAT, ActionArray, IndexArray, JsonDict, StateArray
 
 LogitArray = NDArray[np.float32]
@@ -113,18 +116,37 @@ def check_parity(
     if trace is None:
         raise ValueError("decide kept no trace")
     real = np.arange(dataset.horizon_bars) < expected.lengths[:, np.newaxis]
-    states = padded_horizons(dataset, expected.starts).states
+    market = _Market.of(bundle, dataset, expected.starts)
     context = None if trace.context is None else _by_horizon(trace.context, real)
     graphs: list[GraphParity] = []
     wrong = 0
     for size in batch_sizes:
-        run = _step_through(bundle, states, expected.initial_actions, context, size)
+        run = _step_through(bundle, market, expected.initial_actions, context, size)
         graphs.append(_compare("selector", size, run.code_logits, trace.selector_logits))
         graphs.append(_compare("decoder", size, run.action_logits[real], trace.decoder_logits))
         if run.override_logits is not None and trace.refiner_logits is not None:
             graphs.append(_compare("refiner", size, run.override_logits[real], trace.refiner_logits))
         wrong += int(np.count_nonzero(run.actions[real] != expected.actions))
-    return ParityReport(tuple(graphs), len(states), len(dataset), wrong, tolerance)
+    return ParityReport(tuple(graphs), len(expected.starts), len(dataset), wrong, tolerance)
+
+
+@dataclass(frozen=True)
+class _Market:
+    """What the graphs read on the rows int64 (n, h) of n horizons; beyond a horizon's end its last row again."""
+
+    rows: Tensor
+    states: MarketWindows
+    selector: MarketWindows
+    refiner: MarketWindows
+
+    @classmethod
+    def of(cls, bundle: BundleGraphs, dataset: MarketDataset, starts: IndexArray) -> _Market:
+        rows = np.minimum(starts[:, np.newaxis] + np.arange(dataset.horizon_bars), len(dataset) - 1)
+        sources = (MarketWindows(dataset, bars) for bars in (1, bundle.selector_bars, bundle.refiner_bars))
+        return cls(torch.from_numpy(rows), *sources)
+
+    def part(self, selection: slice) -> _Market:
+        return replace(self, rows=self.rows[selection])
 
 
 @dataclass(frozen=True)
@@ -136,12 +158,12 @@ class _BundleRun:
 
 
 def _step_through(
-    bundle: BundleGraphs, states: StateArray, initial_actions: ActionArray, context: StateArray | None, size: int
+    bundle: BundleGraphs, market: _Market, initial_actions: ActionArray, context: StateArray | None, size: int
 ) -> _BundleRun:
     """Run n horizons, `size` at once and one bar after the other."""
     parts = [
-        _step_batch(bundle, states[rows], None if context is None else context[rows])
-        for rows in (slice(at, at + size) for at in range(0, len(states), size))
+        _step_batch(bundle, market.part(rows), None if context is None else context[rows])
+        for rows in (slice(at, at + size) for at in range(0, len(initial_actions), size))
     ]
     code_logits, action_logits, base = (np.concatenate([part[index] for part in parts]) for index in range(3))
     if context is None:
@@ -154,22 +176,22 @@ def _step_through(
 
 
 def _step_batch(
-    bundle: BundleGraphs, states: StateArray, context: StateArray | None
+    bundle: BundleGraphs, market: _Market, context: StateArray | None
 ) -> tuple[LogitArray, LogitArray, ActionArray, LogitArray | None]:
-    code_logits = bundle.code_logits(np.ascontiguousarray(states[:, 0]))
+    code_logits = bundle.code_logits(market.selector.at(market.rows[:, 0]).numpy())
     codes: IndexArray = code_logits.argmax(axis=1).astype(np.int64)
-    state = bundle.initial_state(len(states))
-    actions = np.full(len(states), FLAT, dtype=np.int8)
+    state = bundle.initial_state(len(codes))
+    actions = np.full(len(codes), FLAT, dtype=np.int8)
     action_logits, base, override_logits = [], [], []
-    for tau in range(states.shape[1]):
-        now = np.ascontiguousarray(states[:, tau])
-        logits, state = bundle.action_logits(now, codes, state)
+    for tau, rows in enumerate(market.rows.unbind(dim=1)):
+        logits, state = bundle.action_logits(market.states.at(rows).numpy(), codes, state)
         actions = decode_step(logits, actions, bundle.decoding)
         action_logits.append(logits)
         base.append(actions)
         if context is not None:
             realised, time_left = (np.ascontiguousarray(context[:, tau, column]) for column in (-2, -1))
-            override_logits.append(bundle.override_logits(now, codes, actions, realised, time_left))
+            seen = market.refiner.at(rows).numpy()
+            override_logits.append(bundle.override_logits(seen, codes, actions, realised, time_left))
     stacked = np.stack(override_logits, axis=1) if override_logits else None
     return code_logits, np.stack(action_logits, axis=1), np.stack(base, axis=1), stacked
 

@@ -1,6 +1,7 @@
 """An exported bundle decides as the trained policy does, whatever the batch, and refuses what it must."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,62 +14,18 @@ import pytest
 import torch
 
 from archetype_dagster.backtest.policy import TradingPolicy, decide
-from archetype_dagster.codebook.history import HISTORY_SCHEMA
 from archetype_dagster.codebook.model import Codebook
-from archetype_dagster.codebook.modules import CodebookModules
-from archetype_dagster.deployment import BundleGraphs, check_parity, export_policy
+from archetype_dagster.deployment import BundleGraphs, check_parity, export_policy, read_bundle
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.dataset import MarketDataset
 from archetype_dagster.market.features import FEATURE_NAMES
+from archetype_dagster.market.impact import ImpactCurve
 from archetype_dagster.market.scaler import FeatureScaler
-from archetype_dagster.refinement.adapter import context_size
-from archetype_dagster.refinement.network import RefinerNetwork
-from archetype_dagster.refinement.refiner import Refiner
 from archetype_dagster.selection.continuous import ContinuousSelector
 from archetype_dagster.selection.gaussian import GaussianSelectorNetwork
-from archetype_dagster.selection.network import SelectorNetwork
-from archetype_dagster.selection.selector import Selector
-from archetype_dagster.settings import Settings, load_settings
+from archetype_dagster.settings import Settings
 
 F, HORIZON, ROWS = len(FEATURE_NAMES), 24, 200
-SCALER = FeatureScaler(np.linspace(-1.0, 2.0, F), np.linspace(0.5, 3.0, F), 10.0)
-
-
-def make_settings(**overrides) -> Settings:
-    base = {"planner.horizon_bars": HORIZON, "codebook.hidden_size": 32, "codebook.num_codes": 5}
-    return load_settings("smoke", {**base, **overrides})
-
-
-def make_policy(seed: int = 0, **overrides) -> TradingPolicy:
-    settings = make_settings(**overrides)
-    modules = CodebookModules.build(settings.codebook, F, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        selector = SelectorNetwork(F, settings.codebook.num_codes, settings.selection.hidden_sizes)
-        refiner = RefinerNetwork(F, context_size(settings.codebook.code_dim), 32)
-    with torch.no_grad():
-        # Untrained heads hardly ever act: spread them out so that all actions and overrides occur.
-        modules.quantizer.codes.copy_(torch.randn(modules.quantizer.codes.shape, generator=generator))
-        modules.decoder.head.weight.mul_(8.0)
-        refiner.actor.weight.copy_(torch.randn(refiner.actor.weight.shape, generator=generator) / 8)
-        refiner.actor.bias.copy_(torch.tensor([0.0, 1.0, 0.0]))
-        for block in (*refiner.blocks, refiner):
-            block.norm.modulation.weight.copy_(torch.randn(block.norm.modulation.weight.shape, generator=generator) / 4)
-    history = pl.DataFrame(schema=HISTORY_SCHEMA)
-    codebook = Codebook(
-        modules,
-        settings=settings.codebook,
-        num_features=F,
-        horizon_bars=HORIZON,
-        history=history,
-    )
-    return TradingPolicy(
-        codebook,
-        Selector(selector.eval().requires_grad_(False), pl.DataFrame()),
-        Refiner(refiner.eval().requires_grad_(False), pl.DataFrame()),
-        settings,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -89,27 +46,20 @@ def dataset() -> MarketDataset:
 
 
 @pytest.fixture(scope="module")
-def policy() -> TradingPolicy:
+def policy(make_policy) -> TradingPolicy:
     return make_policy()
 
 
 @pytest.fixture(scope="module")
-def bundle(policy, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("bundle")
-    export_policy(policy, SCALER, directory, pair="ETH")
-    return directory
-
-
-@pytest.fixture(scope="module")
-def bare_bundle(tmp_path_factory):
+def bare_bundle(make_policy, market, tmp_path_factory):
     """A policy without refiner whose logits are all equal."""
-    policy = make_policy(seed=2).without_refinement()
+    policy = make_policy().without_refinement()
     with torch.no_grad():
         for head in (policy.codebook.decoder.head, policy.selector.network.actor):
             head.weight.zero_()
             head.bias.zero_()
     directory = tmp_path_factory.mktemp("bare")
-    export_policy(policy, SCALER, directory, pair="ETH")
+    export_policy(policy, market.scaler, directory, pair="ETH")
     return directory, policy
 
 
@@ -126,20 +76,15 @@ def test_the_bundle_decides_as_the_policy_does_at_every_batch_size(bundle, polic
     assert (decisions.override_rows >= 0).any(), "the comparison must see overrides"
 
 
-def test_parity_holds_under_the_other_rules(tmp_path, dataset):
-    policy = make_policy(
-        **{
-            "codebook.decoding": "single_change",
-            "refinement.override": "hold",
-            "execution.execution_delay_bars": 1,
-        }
-    )
-    export_policy(policy, SCALER, tmp_path, pair="ETH")
-    assert check_parity(tmp_path, policy, replace(dataset, execution_delay_bars=1)).passed
+def test_parity_holds_under_the_other_rules(bundle, resealed, make_policy, tmp_path, dataset):
+    rules = {"codebook.decoding": "single_change", "refinement.override": "hold", "execution.execution_delay_bars": 1}
+    stated = {"decoding": "single_change", "override": "hold", "execution_delay_bars": 1}
+    directory = resealed(bundle, tmp_path, **stated)
+    assert check_parity(directory, make_policy(**rules), replace(dataset, execution_delay_bars=1)).passed
 
 
-def test_parity_fails_against_another_policy(bundle, dataset):
-    report = check_parity(bundle, make_policy(seed=1), dataset)
+def test_parity_fails_against_another_policy(make_policy, bundle, dataset):
+    report = check_parity(bundle, make_policy(1), dataset)
     assert not report.passed
     assert report.max_abs_difference > 1e-3
 
@@ -172,9 +117,9 @@ def test_a_policy_without_refiner_exports_two_graphs(bare_bundle):
         bundle.override_logits(np.zeros((1, F), np.float32), np.zeros(1, np.int64), np.ones(1, np.int8), one, one)
 
 
-def test_the_same_policy_gives_the_same_bytes_and_no_paths(bundle, policy, dataset, tmp_path):
+def test_the_same_policy_gives_the_same_bytes_and_no_paths(bundle, policy, market, dataset, tmp_path):
     before = decide(policy, dataset).actions
-    export_policy(policy, SCALER, tmp_path, pair="ETH")
+    export_policy(policy, market.scaler, tmp_path, pair="ETH", parents={"vq_codebook": "c0de"})
     assert np.array_equal(decide(policy, dataset).actions, before)
     names = sorted(path.name for path in bundle.iterdir())
     assert names == [
@@ -192,8 +137,8 @@ def test_the_same_policy_gives_the_same_bytes_and_no_paths(bundle, policy, datas
         assert str(Path.cwd()).encode() not in content
 
 
-def test_another_process_gets_the_same_code_from_the_bundle_alone(bundle, policy):
-    raw = np.random.default_rng(9).normal(size=F)
+def test_another_process_gets_the_same_code_from_the_bundle_alone(bundle, policy, market):
+    raw = market.scaler.mean + market.scaler.std * np.random.default_rng(9).normal(size=F)
     program = (
         "import json, sys, numpy as np, onnxruntime as ort\n"
         "folder, raw = sys.argv[1], np.array(json.loads(sys.argv[2]))\n"
@@ -204,41 +149,54 @@ def test_another_process_gets_the_same_code_from_the_bundle_alone(bundle, policy
     )
     command = [sys.executable, "-c", program, str(bundle), json.dumps(raw.tolist())]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert int(printed) == policy.selector.choose(SCALER.transform(raw[np.newaxis]))[0]
+    assert int(printed) == policy.selector.choose(market.scaler.transform(raw[np.newaxis]))[0]
 
 
-def test_the_manifest_states_what_a_runtime_needs(bundle):
+def test_the_manifest_states_what_a_runtime_needs(bundle, market):
     manifest = json.loads((bundle / "policy.json").read_text())
     assert manifest["feature_names"] == list(FEATURE_NAMES)
     assert (manifest["horizon_bars"], manifest["max_position"], manifest["commission_rate"]) == (24, 100.0, 0.0002)
-    assert manifest["hindsight"] is False
+    assert (manifest["pair"], manifest["base"], manifest["quote"], manifest["bar_minutes"]) == (
+        "ETH",
+        "ETH",
+        "USDT",
+        10,
+    )
+    assert (manifest["decoding"], manifest["override"], manifest["hindsight"]) == ("argmax", "step", False)
+    assert manifest["parents"] == {"vq_codebook": "c0de"}
     assert manifest["opset"] == onnx.load(bundle / "selector.onnx").opset_import[0].version
-    assert BundleGraphs.load(bundle).bundle.scaler.mean == pytest.approx(SCALER.mean, abs=0)
+    opened = read_bundle(bundle)
+    assert opened.scaler.mean.tolist() == market.scaler.mean.tolist()
+    assert opened.costs.impact_curve.notional.tolist() == (
+        ImpactCurve.default().scaled(Settings().pair("ETH").liquidity_scale).notional.tolist()
+    )
+    assert opened.hash == json.loads((bundle / "checksums.json").read_text())["bundle"]
+    assert read_bundle(bundle, expected_hash=opened.hash).hash == opened.hash
 
 
-def test_a_hindsight_policy_is_refused_and_nothing_is_written(tmp_path):
+def test_a_hindsight_policy_is_refused_and_nothing_is_written(make_policy, tmp_path):
     policy = make_policy(**{"codebook.decoder": "bilstm", "codebook.decoding": "single_change"})
     with pytest.raises(ArtifactError, match="hindsight"):
-        export_policy(policy, SCALER, tmp_path, pair="ETH")
+        export_policy(policy, FeatureScaler(np.zeros(F), np.ones(F), 10.0), tmp_path, pair="ETH")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_continuous_policy_is_refused_and_nothing_is_written(tmp_path):
-    settings = make_settings(**{"codebook.embedding": "continuous"})
+def test_a_continuous_policy_is_refused_and_nothing_is_written(deployment_settings, tmp_path):
+    settings = deployment_settings(**{"codebook.embedding": "continuous"})
     selector = ContinuousSelector(GaussianSelectorNetwork(F, settings.codebook.code_dim, (8,)), pl.DataFrame())
     policy = TradingPolicy(Codebook.untrained(F, HORIZON, settings.codebook), selector, None, settings)
     with pytest.raises(ArtifactError, match="a continuous policy is not exported"):
-        export_policy(policy, SCALER, tmp_path, pair="ETH")
+        export_policy(policy, FeatureScaler(np.zeros(F), np.ones(F), 10.0), tmp_path, pair="ETH")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_of_different_runs_are_refused(tmp_path, policy):
-    short = FeatureScaler(np.zeros(3), np.ones(3), 10.0)
+def test_parts_of_different_runs_are_refused(make_policy, tmp_path, policy):
+    fitting, short = (FeatureScaler(np.zeros(size), np.ones(size), 10.0) for size in (F, 3))
     with pytest.raises(ArtifactError, match="the scaler's features must be 45, got 3"):
         export_policy(policy, short, tmp_path, pair="ETH")
     other = replace(policy, selector=make_policy(**{"codebook.num_codes": 7}).selector)
     with pytest.raises(ArtifactError, match="the selector's codes must be 5, got 7"):
-        export_policy(other, SCALER, tmp_path, pair="ETH")
+        export_policy(other, fitting, tmp_path, pair="ETH")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -253,6 +211,61 @@ def test_a_changed_or_missing_file_is_refused(bundle, tmp_path, name):
     (tmp_path / name).unlink()
     with pytest.raises(ArtifactError, match=f"{name} is missing"):
         BundleGraphs.load(tmp_path)
+
+
+def test_another_file_in_the_folder_is_refused(bundle, tmp_path):
+    shutil.copytree(bundle, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "manifest.json").write_text("{}")
+    read_bundle(tmp_path)
+    shutil.copy(bundle / "selector.onnx", tmp_path / "selector2.onnx")
+    with pytest.raises(ArtifactError, match=r"selector2\.onnx is not listed in checksums\.json"):
+        read_bundle(tmp_path)
+
+
+def test_changed_checksums_and_another_bundle_are_refused(bundle, tmp_path):
+    shutil.copytree(bundle, tmp_path, dirs_exist_ok=True)
+    with pytest.raises(ArtifactError, match=r"is the bundle \w+, expected 0123"):
+        read_bundle(tmp_path, expected_hash="0123")
+    sums = json.loads((tmp_path / "checksums.json").read_text())
+    sums["files"]["policy.json"] = "0" * 64
+    (tmp_path / "checksums.json").write_text(json.dumps(sums))
+    with pytest.raises(ArtifactError, match="does not have the hash it states for the bundle"):
+        read_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"schema_version": 3}, "has schema version 3, this version reads 2; upgrade"),
+        ({"schema_version": 1}, "has schema version 1, this version reads 2; export the policy again"),
+        ({"feature_names": ["volume"]}, "names 1 features, this version computes 45"),
+        ({"feature_names": ["wap_2", *FEATURE_NAMES[1:]]}, "feature 0 is 'wap_2', here 'volume'"),
+        ({"feature_hash": "0"}, "feature_hash is 0, this version computes with"),
+        ({"warmup_bars": 30}, "warmup_bars is 30"),
+        ({"rules": {}}, "rules is"),
+        ({"hindsight": True}, "hindsight is True"),
+        ({"num_codes": 7}, "the selector's outputs are"),
+        ({"selector_lookback_bars": 4}, "the selector's inputs are"),
+        ({"decoding": "sampled"}, "decoding must be one of"),
+        ({"override": None}, "an override rule exactly where it has a refiner"),
+        ({"depth_policy": "partial"}, "depth_policy must be one of"),
+        ({"max_position": "much"}, "is not the manifest of a policy"),
+        ({"graphs": {}}, "must name the graphs selector and decoder"),
+    ],
+)
+def test_a_manifest_that_this_version_does_not_compute_is_refused(bundle, resealed, tmp_path, change, reason):
+    with pytest.raises(ArtifactError, match=reason):
+        read_bundle(resealed(bundle, tmp_path, **change))
+
+
+def test_a_graph_of_other_shapes_than_its_manifest_states_is_refused(bundle, resealed, tmp_path):
+    directory = resealed(bundle, tmp_path)
+    (directory / "selector.onnx").write_bytes((bundle / "decoder_step.onnx").read_bytes())
+    with pytest.raises(ArtifactError, match=r"selector\.onnx: inputs must be"):
+        BundleGraphs.load(resealed(directory, directory))
+    (directory / "selector.onnx").write_bytes(b"no graph")
+    with pytest.raises(ArtifactError, match=r"selector\.onnx is not a graph that onnxruntime can open"):
+        BundleGraphs.load(resealed(directory, directory))
 
 
 def test_a_folder_without_checksums_is_refused(tmp_path):
