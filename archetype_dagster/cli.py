@@ -23,6 +23,7 @@ from archetype_dagster.ingest_cli import IngestCommand, ingest
 from archetype_dagster.paper_cli import paper
 from archetype_dagster.settings import PAIRS
 from archetype_dagster.sweep_cli import sweep, tuned_overrides
+from archetype_dagster.train_policy_cli import train_policy
 from archetype_dagster.ui_cli import ui
 
 # Everything that the paper's tables and the judgement beside them are made from.
@@ -154,6 +155,7 @@ def report(
 
 
 app.command("ingest", cls=IngestCommand)(ingest)
+app.command("train-policy")(train_policy)
 app.command("audit")(audit)
 app.command("crosscheck")(crosscheck)
 app.command("sweep")(sweep)

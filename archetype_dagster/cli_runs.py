@@ -5,12 +5,16 @@ What is heavy is imported inside the functions, so that `--help` is immediate.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+from archetype_dagster.types import NoProgress, Progress
 
 if TYPE_CHECKING:
     from resources.storage import ArtifactStore
@@ -22,6 +26,20 @@ _errors = Console(stderr=True)
 def print_error(message: str) -> None:
     """One line on standard error."""
     _errors.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def terminal_progress(title: str) -> Iterator[Progress]:
+    """A live bar on standard error where there is a terminal, or nothing."""
+    if not _errors.is_interactive:
+        yield NoProgress()
+        return
+    from rich.progress import Progress as Bars
+
+    from resources.progress import BarProgress, bar_columns
+
+    with Bars(*bar_columns(), console=_errors, transient=True) as bars:
+        yield BarProgress(bars, title)
 
 
 def materialise(

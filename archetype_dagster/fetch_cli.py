@@ -5,8 +5,6 @@ What is heavy is imported inside the commands, so that `--help` is immediate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from archetype_dagster import cli_options as options
+from archetype_dagster.cli_runs import terminal_progress
 from archetype_dagster.errors import FetchError, SettingsError
-from archetype_dagster.types import NoProgress, Progress
 
 if TYPE_CHECKING:
     from archetype_dagster.market.fetching import ArchiveKey, BinanceSeries, FetchReport, TardisSeries
@@ -114,7 +112,7 @@ def _fetch(
 
     files = series.files(base_url, parse_day("--start", start), parse_day("--end", end))
     try:
-        with _progress(series.folder.as_posix()) as progress:
+        with terminal_progress(series.folder.as_posix()) as progress:
             report = fetch_files(files, output, settings.fetch, key=key, progress=progress)
     except KeyboardInterrupt:
         _errors.print("interrupted; the same command goes on from what was saved")
@@ -127,19 +125,6 @@ def _fetch(
     if counts[FetchStatus.MISSING] == len(files):
         raise FetchError(f"the archive has none of the {len(files)} files; look at the symbol and the dates")
     _console.print(f"Files: {(output / series.folder).resolve()}", soft_wrap=True)
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Progress]:
-    if not _errors.is_interactive:
-        yield NoProgress()
-        return
-    from rich.progress import Progress as Bars
-
-    from resources.progress import BarProgress, bar_columns
-
-    with Bars(*bar_columns(), console=_errors, transient=True) as bars:
-        yield BarProgress(bars, title)
 
 
 def _print_report(report: FetchReport) -> None:

@@ -34,7 +34,6 @@ CODE_VERSION: Final = "1"
 ONNX_FOLDER: Final = "onnx"
 PARITY_FILE: Final = "parity.json"
 _PARITY_OBSERVATIONS: Final = 1_000
-_SHOWN_METRICS: Final = ("reward", "bars")
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,8 @@ def describe_policy(artifact: Artifact) -> Metadata:
     history = read_table(artifact.path(HISTORY_FILE))
     parity = read_json(artifact.path(PARITY_FILE))
     return {
-        "policies": table(policy_rows(summary)),
+        "policies": table(reward_rows(summary)),
+        "leads": table(lead_rows(summary)),
         "curves": curves(history, x="steps"),
         "onnx_parity": facts_table(parity),
         "onnx_max_abs_difference": float(parity["max_abs_difference"]),
@@ -155,21 +155,35 @@ def describe_policy(artifact: Artifact) -> Metadata:
     }
 
 
-def policy_rows(summary: dict[str, dict[str, Any]]) -> list[dict[str, object]]:
-    """A row for each policy: means over its episodes, the reward's interval and the trained policy's lead over it."""
+def reward_rows(summary: dict[str, dict[str, Any]]) -> list[dict[str, object]]:
+    """A row for each policy, the trained one first: means over its episodes, and the interval of the reward's."""
     rows: list[dict[str, object]] = []
-    for name, facts in summary.items():
-        means = {key: value for key, value in facts.items() if isinstance(value, int | float) and key != "ahead"}
-        first = {key: means.pop(key) for key in _SHOWN_METRICS}
-        row = {"policy": name, "reward": _between(first["reward"], facts["reward_interval"])}
-        lead = facts.get("lead")
-        row["lead of trained"] = "" if lead is None else _between(lead["estimate"], lead)
-        rows.append({**row, "bars": first["bars"], **means})
+    for name in _trained_first(summary):
+        facts = dict(summary[name])
+        interval = facts.pop("reward_interval")
+        means = {key: value for key, value in facts.items() if key not in ("reward", "lead", "ahead")}
+        rows.append(
+            {"policy": name, "reward": facts["reward"], "low": interval["low"], "high": interval["high"], **means}
+        )
     return rows
 
 
-def _between(estimate: float, interval: dict[str, float]) -> str:
-    return f"{estimate:.4g} [{interval['low']:.4g}, {interval['high']:.4g}]"
+def lead_rows(summary: dict[str, dict[str, Any]]) -> list[dict[str, object]]:
+    """A row for each other policy: the trained one's reward over its, the interval, and the share of resamples ahead."""
+    return [
+        {
+            "over": name,
+            "lead": summary[name]["lead"]["estimate"],
+            "low": summary[name]["lead"]["low"],
+            "high": summary[name]["lead"]["high"],
+            "ahead": summary[name]["ahead"],
+        }
+        for name in _trained_first(summary)[1:]
+    ]
+
+
+def _trained_first(summary: dict[str, dict[str, Any]]) -> list[str]:
+    return sorted(summary, key=lambda name: "lead" in summary[name])
 
 
 def _reusable(run: PolicyRun, wanted: Manifest) -> Artifact | None:

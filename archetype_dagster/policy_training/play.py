@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -79,14 +80,14 @@ def play(decide: Decide, env: HistoryEnv, spec: PolicySpec, starts: IndexArray) 
         for n in np.flatnonzero(~over).tolist():
             observations[n], reward, terminated, truncated, info = envs[n].step(actions[n])
             decided = {f"action_{number}": float(part) for number, part in enumerate(actions[n])}
-            rows.append({"episode": n, "timestamp": told[n][-1]["timestamp"], **decided, "reward": reward})
+            rows.append({"episode": n, "timestamp": _utc(told[n][-1]), **decided, "reward": reward})
             told[n].append(info)
             rewards[n] += reward
             over[n] = terminated or truncated
     episodes = [
         {
             "episode": n,
-            "began": infos[0]["timestamp"],
+            "began": _utc(infos[0]),
             "bars": len(infos) - 1,
             "ended": infos[-1]["ended"] or "time",
             "reward": rewards[n],
@@ -106,6 +107,11 @@ def random_decisions(env: HistoryEnv, seed: int) -> Decide:
 def built_in_decisions(name: str) -> Decide:
     """Actions of a policy that the environment has built in."""
     return lambda _, envs: np.stack([env.baseline_action(name) for env in envs])
+
+
+def _utc(info: dict[str, Any]) -> datetime:
+    moment: datetime = info["timestamp"].item()
+    return moment.replace(tzinfo=UTC)
 
 
 def _counted(task: Task, infos: list[dict[str, Any]]) -> dict[str, float]:
