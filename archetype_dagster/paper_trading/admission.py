@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -12,7 +12,7 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import BARS_SCHEMA, TIMESTAMP, book_columns, num_book_levels
 from archetype_dagster.market.raw_faults import crossed, empty_side, locked, zero_size
-from archetype_dagster.market.single_bar import bar_end
+from archetype_dagster.market.single_bar import bar_end, read_bar
 from archetype_dagster.market.validation import bar_faults
 from archetype_dagster.paper_trading.feeds import FeedBar
 
@@ -52,7 +52,16 @@ def look_at(bars: Sequence[FeedBar], *, bar_minutes: int) -> list[SeenBar]:
     except (MarketDataError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         if len(bars) > 1:
             return [seen for bar in bars for seen in look_at([bar], bar_minutes=bar_minutes)]
-        return [SeenBar(bars[0].cursor, None, {}, str(error))]
+        return [SeenBar(bars[0].cursor, None, {}, _reason(bars[0].row, error))]
+
+
+def _reason(row: Mapping[str, Any], error: Exception) -> str:
+    """What is wrong with a bar that no table takes, by its own field where there is one."""
+    try:
+        read_bar(row)
+    except MarketDataError as told:
+        return str(told)
+    return str(error)
 
 
 def _seen_together(bars: Sequence[FeedBar], length: timedelta) -> list[SeenBar]:

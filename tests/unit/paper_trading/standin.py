@@ -7,6 +7,7 @@ imported is imported once, and every trader starts with nothing but what is on d
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,24 +91,53 @@ class Silent:
         pass
 
 
-def trade(directory: Path, feed: Path, settings: PaperTradingSettings | None = None) -> Any:
+def trade(directory: Path, feed: Path, settings: PaperTradingSettings, display: Any = None) -> Any:
     """A session over a recorded feed to its end; why it stopped, None at the end."""
-    settings = settings or PaperTradingSettings()
     with Journal(directory) as journal:
         session = PaperSession.start(
             StandInPolicy(), FileFeed(feed, follow=False), journal, settings, bundle="stand-in"
         )
-        return session.run(Silent())
+        return session.run(display or Silent())
+
+
+class KilledAt:
+    """Kills its process with SIGKILL when it has entered or left functions so many times, those in C included.
+
+    Counting instead of timing makes the moment the same on every machine, however busy, and any moment possible:
+    before, after and between writes, within the recovery too.
+    """
+
+    def __init__(self, moment: int, *, at_work: bool) -> None:
+        self.count, self.first_record, self._at_work = 0, 0, at_work
+        self._moment = None if at_work else moment
+        self._later = moment
+
+    def __call__(self, frame: Any, event: str, arg: Any) -> None:
+        self.count += 1
+        if self.count == self._moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def show(self, trader: Any, record: Any) -> None:
+        """Note the first record; one who is killed at work is so some moments after it."""
+        if not self.first_record:
+            self.first_record = self.count
+            if self._at_work:
+                self._moment = self.count + self._later
 
 
 def serve() -> None:
+    settings = PaperTradingSettings(limits={"stale_bars": None, "max_drawdown": None})
+    ImpactCurve.default()
     for line in sys.stdin:
-        directory, feed = line.rstrip("\n").split("\t")
+        directory, feed, phase, moment = line.rstrip("\n").split("\t")
         child = os.fork()
         if not child:
-            trade(Path(directory), Path(feed), PaperTradingSettings(limits={"stale_bars": None, "max_drawdown": None}))
+            killed = KilledAt(int(moment), at_work=phase == "work")
+            sys.setprofile(killed)
+            trade(Path(directory), Path(feed), settings, killed)
+            sys.setprofile(None)
+            print(killed.first_record, killed.count, flush=True)
             os._exit(0)
-        print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 

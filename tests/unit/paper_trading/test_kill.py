@@ -6,20 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 SERVER = Path(__file__).with_name("standin.py")
-KILLS = 20
+KILLED = -signal.SIGKILL
+Rows = list[dict[str, Any]]
 
 
 class Server:
-    """Starts fresh trading processes by forking one that has only imported the library."""
+    """Trading processes, each forked from one that has only imported the library."""
 
     def __init__(self) -> None:
         repository = str(Path(__file__).parents[3])
@@ -28,14 +29,22 @@ class Server:
             [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def start(self, directory: Path, feed: Path) -> int:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{directory}\t{feed}\n")
-        self.process.stdin.flush()
-        return int(self._line())
+    def whole(self, directory: Path, feed: Path) -> tuple[int, int]:
+        """Trade to the end; moments at which it might have been killed, until its first record and in all."""
+        self._ask(directory, feed, "start", 0)
+        first, last = map(int, self._line().split())
+        assert int(self._line()) == 0
+        return first, last
 
-    def ended(self) -> int:
-        return int(self._line())
+    def killed(self, directory: Path, feed: Path, phase: str, moment: int) -> None:
+        """Trade until killed at a moment, counted from the start or from the first record of this process."""
+        self._ask(directory, feed, phase, moment)
+        assert int(self._line()) == KILLED
+
+    def _ask(self, directory: Path, feed: Path, phase: str, moment: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{directory}\t{feed}\t{phase}\t{moment}\n")
+        self.process.stdin.flush()
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -51,47 +60,31 @@ def server() -> Iterator[Server]:
         server.process.stdin.close()
 
 
-def lines(directory: Path) -> int:
-    journal = directory / "journal.jsonl"
-    return journal.read_bytes().count(b"\n") if journal.exists() else 0
-
-
-def killed_run(server: Server, directory: Path, feed: Path, *, bars: int, kills: int) -> list[int]:
-    """Trade a feed to its end, killed on the way; the journal's length at each kill."""
-    generator = np.random.default_rng(3)
-    reached = []
-    for target in sorted(generator.choice(np.arange(1, bars - 5), kills, replace=False).tolist()):
-        process = server.start(directory, feed)
-        while lines(directory) < target:
-            time.sleep(0.0005)
-        # Somewhere within the work on a bar, not always right after a line.
-        time.sleep(generator.uniform(0, 0.004))
-        os.kill(process, signal.SIGKILL)
-        assert server.ended() == -signal.SIGKILL
-        reached.append(lines(directory))
-    server.start(directory, feed)
-    assert server.ended() == 0
-    return reached
-
-
-def check_kills(server: Server, tmp_path: Path, rows: list[dict[str, object]], *, kills: int) -> None:
-    feed = tmp_path / "feed.parquet"
+def check_kills(server: Server, folder: Path, rows: Rows, *, kills: int) -> None:
+    """Kill a trader many times, one in four while it starts and the others at work, and compare."""
+    feed = folder / "feed.parquet"
     pl.DataFrame(rows).write_parquet(feed)
-    server.start(tmp_path / "whole", feed)
-    assert server.ended() == 0
-    reached = killed_run(server, tmp_path / "killed", feed, bars=len(rows), kills=kills)
-    assert len(set(reached)) > kills // 2
+    first, last = server.whole(folder / "whole", feed)
+    generator = np.random.default_rng(3)
+    bar, reached = (last - first) // len(rows), set()
+    for kill in range(kills):
+        phase, moments = ("start", first) if kill % 4 == 3 else ("work", 2 * bar * len(rows) // kills)
+        server.killed(folder / "killed", feed, phase, int(generator.integers(1, moments)))
+        journal = folder / "killed" / "journal.jsonl"
+        reached.add(journal.read_bytes().count(b"\n"))
+    assert len(reached) > kills // 2
+    server.whole(folder / "killed", feed)
     for name in ("journal.jsonl", "state.json"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert lines(tmp_path / "killed") == len(rows)
+        assert (folder / "killed" / name).read_bytes() == (folder / "whole" / name).read_bytes()
+    assert (folder / "whole" / "journal.jsonl").read_bytes().count(b"\n") == len(rows)
 
 
 def test_twenty_kills_leave_no_trace(
-    server: Server, tmp_path: Path, make_rows: Callable[..., list], with_faults: Callable[[list], list]
+    server: Server, tmp_path: Path, make_rows: Callable[..., Rows], with_faults: Callable[[Rows], Rows]
 ):
-    check_kills(server, tmp_path, with_faults(make_rows(160)), kills=KILLS)
+    check_kills(server, tmp_path, with_faults(make_rows(120)), kills=20)
 
 
 @pytest.mark.endurance
-def test_many_kills_leave_no_trace(server: Server, tmp_path: Path, make_rows: Callable[..., list]):
-    check_kills(server, tmp_path, make_rows(20_000), kills=400)
+def test_many_kills_leave_no_trace(server: Server, tmp_path: Path, make_rows: Callable[..., Rows]):
+    check_kills(server, tmp_path, make_rows(3_000), kills=400)
