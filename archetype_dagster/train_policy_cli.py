@@ -33,7 +33,8 @@ def train_policy(
     """Train the policy of a specification, judge it on its held-out window, and export it.
 
     SPEC is a shipped name (transformer_stock_trading, recurrent_portfolio, autoencoder_marketmaking,
-    patchtst_execution) or the path of a YAML file; --set changes single values, e.g. environment.cost_rate=0.002. The same command goes on where it was stopped, and reuses what nothing changed.
+    patchtst_execution) or the path of a YAML file; --set changes single values, e.g. algorithm.learning_rate=0.001.
+    The same command goes on where it was stopped, and reuses what nothing changed.
     """
     from archetype_dagster.settings.policy_specs import load_policy_spec
 

@@ -169,7 +169,7 @@ def reward_rows(summary: dict[str, dict[str, Any]]) -> list[dict[str, object]]:
 
 
 def lead_rows(summary: dict[str, dict[str, Any]]) -> list[dict[str, object]]:
-    """A row for each other policy: the trained one's reward over its, the interval, and the share of resamples ahead."""
+    """A row for each other policy: the trained one's reward over its, with interval and share of resamples ahead."""
     return [
         {
             "over": name,
