@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +51,9 @@ def overrides(source: str | None, path: Path | None, seed: int | None, assignmen
         if not separator or not key:
             raise SettingsError(f"--set needs key=value, got {assignment!r}")
         try:
-            chosen[key.strip()] = yaml.safe_load(text)
+            value = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise SettingsError(f"--set {key}: {text!r} is not a YAML value") from error
+        # A run's configuration is JSON, which knows no times.
+        chosen[key.strip()] = value.isoformat() if isinstance(value, date) else value
     return chosen

@@ -71,7 +71,7 @@ def judged(run: StudyRun, pair: str, cache: StageCache) -> StudyResult:
 
     def account(resume: ResumePoint) -> StudyAccounts:
         bars, dates = bars_of(parents[0]), settings.splits
-        splits = splits_of(parents[1], settings)
+        splits = splits_of(parents[1], settings, sealed=cache.sealed)
         validation, _ = split_accounts(
             bars, splits.validation, policy, settings, (dates.validation_start, dates.validation_end)
         )

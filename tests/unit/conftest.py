@@ -3,7 +3,9 @@
 Also run as a script's namespace by the tests that kill a training process, so it must not need pytest's state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -11,12 +13,43 @@ import torch
 
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.pipeline.cache import StageCache
 from archetype_dagster.seeding import seeded_initialisation
-from archetype_dagster.settings import CodebookSettings
+from archetype_dagster.settings import CodebookSettings, Settings, load_settings
+from archetype_dagster.types import NoProgress, Progress
 
 HORIZON = 6
 FEATURES = 4
 MAX_POSITION = 2.0
+
+# A whole pipeline that trains in seconds.
+TINY: Final[Mapping[str, Any]] = {
+    "market.synthetic.start": "2023-01-01T00:00:00Z",
+    "market.synthetic.end": "2023-01-13T00:00:00Z",
+    "market.book_levels": 5,
+    "splits.train_start": "2023-01-01T00:00:00Z",
+    "splits.train_end": "2023-01-06T00:00:00Z",
+    "splits.validation_start": "2023-01-06T00:00:00Z",
+    "splits.validation_end": "2023-01-09T00:00:00Z",
+    "splits.test_start": "2023-01-09T00:00:00Z",
+    "splits.test_end": "2023-01-13T00:00:00Z",
+    "planner.horizon_bars": 12,
+    "planner.num_trajectories": 100,
+    "codebook.num_codes": 4,
+    "codebook.code_dim": 4,
+    "codebook.hidden_size": 8,
+    "codebook.epochs": 1,
+    "codebook.batch_size": 64,
+    "selection.total_steps": 3_000,
+    "selection.stride_bars": 12,
+    "selection.evaluations": 1,
+    "refinement.total_steps": 1_500,
+    "refinement.hidden_size": 8,
+    "refinement.evaluations": 1,
+    "studies.walk_forward_windows": 3,
+    "studies.horizons_bars": (6, 12),
+    "studies.code_counts": (2, 4),
+}
 
 
 def learnable_split(*, seed: int = 0, segments: tuple[int, ...] = (240, 160), delay: int = 0) -> MarketDataset:
@@ -59,3 +92,23 @@ def _learnable_split() -> Callable[..., MarketDataset]:
 @pytest.fixture(name="random_codebook")
 def _random_codebook() -> Callable[..., Codebook]:
     return random_codebook
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., Settings]:
+    """The tiny settings with changes by dotted name."""
+
+    def make(changes: Mapping[str, Any] | None = None) -> Settings:
+        return load_settings("smoke", {**TINY, **(changes or {})})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def cache_at() -> Callable[..., StageCache]:
+    """A cache in a folder."""
+
+    def make(root: Path, progress: Progress | None = None) -> StageCache:
+        return StageCache(root, torch.device("cpu"), progress or NoProgress())
+
+    return make
