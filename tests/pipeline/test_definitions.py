@@ -70,6 +70,7 @@ JUDGING = {
         {"evaluation_report", "method_comparison", "robustness", "seed_study", "walk_forward", *STUDIES},
     ),
 }
+SWEEPS = {"sweep_study": ("sweeps", {"market_bars"}), "best_settings": ("sweeps", {"sweep_study"})}
 RULES = ("macd", "imbalance_volume", "buy_and_hold", "random", "always_flat")
 OVER_ALL_PAIRS = {"leaderboard", "paper_tables"}
 UP_TO_SELECTION = {
@@ -109,7 +110,7 @@ def test_assets_groups_and_lineage(graph):
         key.path[-1]: (graph.get(key).group_name, {parent.path[-1] for parent in graph.get(key).parent_keys})
         for key in graph.get_all_asset_keys()
     }
-    assert found == GRAPH | JUDGING
+    assert found == GRAPH | JUDGING | SWEEPS
 
 
 def test_every_asset_but_those_over_all_pairs_has_a_partition_per_pair(graph):
@@ -145,7 +146,7 @@ def test_training_waits_its_turn_in_the_gpu_pool_where_there_is_a_gpu(graph):
     pooled = {key.path[-1] for key in graph.get_all_asset_keys() if graph.get(key).pools == {"gpu"}}
     learners = BASELINES - {f"baseline_{name}" for name in RULES}
     walks = {"walk_forward_window", "walk_forward"}
-    training = PHASES | {"archetype_returns", "seed_study"} | STUDIES | walks | learners
+    training = PHASES | {"archetype_returns", "seed_study", "sweep_study"} | STUDIES | walks | learners
     assert {kind for kind, stage in STAGES.items() if stage.gpu} == training
     assert pooled == (training if has_accelerator() else set())
 
@@ -158,7 +159,7 @@ def test_code_versions_are_those_of_the_stage_table(graph):
 def test_the_pipeline_job_runs_everything():
     job = defs.resolve_job_def(PIPELINE)
     parted = {"raw_bars", "walk_forward_window"}
-    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH | JUDGING) - parted
+    assert {key.path[-1] for key in job.asset_layer.executable_asset_keys} == set(GRAPH | JUDGING | SWEEPS) - parted
     assert {(key.asset_key.path[-1], key.name) for key in job.asset_layer.asset_graph.asset_check_keys} == CHECKS
 
 
@@ -179,6 +180,7 @@ def test_selections_are_dagsters_and_unknown_ones_list_the_stages():
     assert names("group:discovery") == ["dp_trajectories", "vq_codebook"]
     assert names("vq_codebook") == ["vq_codebook"]
     assert set(names("* or group:judging")) == set(GRAPH | JUDGING) - {"walk_forward_window"}
+    assert set(names("+best_settings")) == {"raw_bars", "market_bars", *SWEEPS}
     assert names("group:judging") == ["method_comparison", "paper_tables", "robustness", "trade_audit"]
     for mistake in ("codebok", "vq_codebook++ or (", "group:nothing", ""):
         with pytest.raises(

@@ -37,7 +37,15 @@ SMALL = {
     "statistics.purge_bars": 12,
     "statistics.embargo_bars": 12,
 }
+SWEEP = {
+    "sweep": {
+        "name": "weight",
+        "space": {"refinement.beta_2": {"type": "uniform", "low": 0.1, "high": 2.0}},
+        "trials": 2,
+    }
+}
 PARTED = {"raw_bars", "walk_forward_window"}
+SWEPT = {"sweep_study", "best_settings"}
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +53,7 @@ def judged(finished, run_tiny, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """The finished result folder with everything that judges it."""
     root = tmp_path_factory.mktemp("judged") / "result"
     shutil.copytree(finished[0], root)
+    run_tiny(root, selection="sweep_study", changes=SWEEP)
     return root, run_tiny(root, selection=TABLES, changes=SMALL)
 
 
@@ -52,7 +61,7 @@ def judged(finished, run_tiny, tmp_path_factory: pytest.TempPathFactory) -> tupl
 def test_every_stage_that_judges_is_made_and_its_checks_pass(judged):
     _, outcome = judged
     assert outcome.failures == outcome.failed_checks == outcome.warnings == ()
-    assert set(outcome.materialised) == set(STAGES) - PARTED - {"onnx_policy"}
+    assert set(outcome.materialised) == set(STAGES) - PARTED - SWEPT - {"onnx_policy"}
     assert set(outcome.reused) == set(CORE_STAGES) - {"onnx_policy", "leaderboard"}
 
 
@@ -71,8 +80,9 @@ def test_the_tables_and_the_board_hold_every_method_and_seed(judged):
 def test_odds_count_everything_that_was_tried_once(judged):
     root, _ = judged
     names = read_json(root / "ETH" / "robustness" / "robustness.json")["trial_names"]
-    # Three embeddings, two more of refinement, one more horizon, one more count of codes, one more seed.
-    assert len(names) == len(set(names)) == 3 + 2 + 1 + 1 + 1
+    # Three embeddings, two more of refinement, one more horizon, one more count of codes, one more seed, and what a
+    # sweep on the same bars tried: the settings as they are, and two more.
+    assert len(names) == len(set(names)) == 3 + 2 + 1 + 1 + 1 + 3
 
 
 @pytest.mark.slow
