@@ -305,7 +305,11 @@ def _compute(
         resources.compute.session() as device,
     ):
         tracker.log_params({**wanted.settings, "seed": wanted.seed})
-        progress = TrackedProgress(resources.progress.open(context.log, title), tracker)
+        progress: Progress = TrackedProgress(resources.progress.open(context.log, title), tracker)
+        if stage.gpu:
+            progress = resources.tracking.with_curves(
+                progress, resources.store.curves(stage.kind, wanted.pair, wanted.key)
+            )
         made = compute(StageRun(wanted.pair or "", settings, device, resume, progress))
         with publish_artifact(directory, wanted) as folder:
             made.save(folder)

@@ -70,6 +70,11 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / f"{pair or 'all'}-{kind}{f'-{part}' if part else ''}.lock")
 
+    def curves(self, kind: str, pair: str | None, key: str) -> Path:
+        """Folder of a stage's TensorBoard files; one a key, so that what other settings gave stays beside it."""
+        folder = self.path if pair is None else self.path / pair
+        return folder / ".tensorboard" / kind / key[:12]
+
     def resume_point(self, kind: str, pair: str | None, key: str) -> "ResumePoint":
         """Where a stage's training loop keeps its state until the artifact is published."""
         from archetype_dagster.checkpoints import ResumePoint

@@ -1,4 +1,4 @@
-"""MLflow tracking as a resource; switched off it costs nothing, not even the import."""
+"""Tracking as a resource, in MLflow and TensorBoard; switched off it costs nothing, not even the import."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -8,7 +8,7 @@ from typing import Protocol
 import dagster as dg
 from pydantic import Field
 
-from archetype_dagster.types import JsonDict
+from archetype_dagster.types import JsonDict, Progress
 
 
 class Tracker(Protocol):
@@ -67,6 +67,9 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
         default=None, description="MLflow server or store; empty keeps mlruns/mlflow.db beside the result folder."
     )
     experiment: str = Field(default="archetype", description="MLflow experiment.")
+    tensorboard: bool = Field(
+        default=True, description="Write the curves of trained stages as TensorBoard files too, unless not enabled."
+    )
 
     def run(
         self, *, identity: str, name: str, tags: Mapping[str, str], result_root: Path, parent: str | None = None
@@ -91,3 +94,11 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
             return MlflowStore.connect(self.tracking_uri, self.experiment, default_folder=result_root.parent / "mlruns")
 
         return MlflowTracker(connect, identity=identity, name=name, tags=tags, parent=parent)
+
+    def with_curves(self, progress: Progress, directory: Path) -> Progress:
+        """`progress`, which where TensorBoard is wanted also writes its metrics as curves to `directory`."""
+        if not (self.enabled and self.tensorboard):
+            return progress
+        from archetype_dagster.policy_training.tensorboard import TensorboardProgress
+
+        return TensorboardProgress(progress, directory)
