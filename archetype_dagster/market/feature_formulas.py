@@ -98,8 +98,9 @@ def bar_quantities(books: OrderBooks, mid: FloatArray, candles: Candles) -> dict
         notional += price * size
     buy_vwap, sell_vwap = _ratio(notional, depth, otherwise=prices[0])
     shares = _ratio(sizes, depth).reshape(2 * BOOK_LEVELS, -1)
-    opposite = prices[:2] * sizes[:2, ::-1]
-    wap_1, wap_2 = _ratio(opposite.sum(axis=1), sizes[:2].sum(axis=1), otherwise=prices[:2].mean(axis=1))
+    opposite, (bids, asks) = prices[:2] * sizes[:2, ::-1], np.swapaxes(prices[:2], 0, 1)
+    touching = sizes[:2, 0] + sizes[:2, 1]
+    wap_1, wap_2 = _ratio(opposite[:, 0] + opposite[:, 1], touching, otherwise=(bids + asks) / 2)
     (best_bid, best_ask), (bid_depth, ask_depth) = prices[0], depth
     spreads = np.abs(prices[0] - prices[-1])
     return {
@@ -142,7 +143,8 @@ def trend(values: FloatArray, residue: float | FloatArray) -> FloatArray:
 
 def trend_residues(mid: FloatArray) -> FloatArray:
     """eps of each trend of `TRENDED`, (9, T): 1e-12 of the mid for prices, 1e-12 for volume; residue is no movement."""
-    residues = np.tile(_TREND_RESIDUE * mid, (len(TRENDED), 1))
+    residues = np.empty((len(TRENDED), len(mid)))
+    residues[:] = _TREND_RESIDUE * mid
     residues[TRENDED.index("volume")] = _TREND_RESIDUE
     return residues
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, SupportsFloat
 
 import numpy as np
@@ -50,8 +50,10 @@ def read_bar(bar: Mapping[str, Any], *, levels: int | None = None) -> SingleBar:
         MarketDataError: a missing column, fewer than five levels or an unusable value.
     """
     timestamp = bar_end(bar)
-    candles = Candles(*_numbers(bar, Candles._fields)[:, None])
-    books = _book(bar, num_book_levels(bar) if levels is None else levels)
+    count = _levels_of(tuple(bar)) if levels is None else levels
+    values = _numbers(bar, _columns(count))
+    candles = Candles(*values[: len(Candles._fields), None])
+    books = _books(bar, values[len(Candles._fields) :].reshape(count, 2, 2))
     return SingleBar(timestamp, candles, books, mark_of_books(books, candles.close), bar.get("segment"))
 
 
@@ -66,30 +68,34 @@ def bar_end(bar: Mapping[str, Any]) -> datetime:
     return timestamp.astimezone(UTC)
 
 
-def _book(bar: Mapping[str, Any], levels: int) -> OrderBooks:
-    values = _numbers(bar, _columns(levels), nullable=True).reshape(levels, 4)
-    if values[0, 0] >= values[0, 2]:
-        values = _widened(bar)[:levels]
-    prices, sizes = values[:, [0, 2], None], values[:, [1, 3], None]
-    return OrderBooks(*(book_side(prices[:, side], sizes[:, side]) for side in (0, 1)))
+def _books(bar: Mapping[str, Any], levels: FloatArray) -> OrderBooks:
+    """The book of `levels` (N, 2, 2) by side, bids first, and by price and size."""
+    if levels[0, 0, 0] >= levels[0, 1, 0]:
+        levels[..., 0] = _widened(bar)[: len(levels)]
+    bid, ask = (book_side(levels[:, side, :1], levels[:, side, 1:]) for side in (0, 1))
+    return OrderBooks(bid, ask)
 
 
 def _widened(bar: Mapping[str, Any]) -> FloatArray:
-    """The levels of a locked or crossed book by the policy `widen`, which looks at every level for its tick."""
-    levels = num_book_levels(bar)
-    values = np.array([bar[name] for name in _columns(levels)], dtype=np.float64).reshape(levels, 4)
-    bids, asks = widen_touch(values[None, :, 0], values[None, :, 2])
-    values[:, 0], values[:, 2] = bids[0], asks[0]
-    return values
+    """Prices (N, 2) of a locked or crossed book by the policy `widen`, which looks at every level for its tick."""
+    names = book_columns(num_book_levels(bar))
+    prices = np.array([bar[name] for name in names[::2]], dtype=np.float64).reshape(1, -1, 2)
+    bids, asks = widen_touch(prices[..., 0], prices[..., 1])
+    return np.column_stack([bids[0], asks[0]])
 
 
-@cache
+@lru_cache(maxsize=16)
+def _levels_of(columns: tuple[str, ...]) -> int:
+    return num_book_levels(dict.fromkeys(columns))
+
+
+@lru_cache(maxsize=16)
 def _columns(levels: int) -> tuple[str, ...]:
-    return tuple(book_columns(levels))
+    return (*Candles._fields, *book_columns(levels))
 
 
-def _numbers(bar: Mapping[str, Any], names: Sequence[str], *, nullable: bool = False) -> FloatArray:
-    """Values of a bar, float64 (n,), NaN for None, under the rules of `number_column`."""
+def _numbers(bar: Mapping[str, Any], names: Sequence[str]) -> FloatArray:
+    """Values of a bar, float64 (n,), NaN for None in its book, under the rules of `number_column`."""
     try:
         # NumPy reads None as NaN.
         values = np.array([bar[name] for name in names], dtype=np.float64)
@@ -98,12 +104,13 @@ def _numbers(bar: Mapping[str, Any], names: Sequence[str], *, nullable: bool = F
     except (TypeError, ValueError):
         name = next(name for name in names if not isinstance(bar[name], SupportsFloat | None))
         raise MarketDataError(f"must be a number, got {bar[name]!r}", field=name) from None
-    usable = np.isfinite(values) & (values >= 0)
     # Almost every bar ends here; the rest looks for the value at fault.
-    for index in np.flatnonzero(~usable | (values == 0)).tolist():
-        name = names[index]
+    if ((values > 0) & (values < np.inf)).all():
+        return values
+    for name, value in zip(names, values.tolist(), strict=True):
         positive = name in _CANDLE_PRICES or name.endswith("_price")
-        if (nullable and bar[name] is None) or (usable[index] and not positive):
+        absent = bar[name] is None and name not in Candles._fields
+        if absent or 0 < value < np.inf or (value == 0 and not positive):
             continue
         rule = "positive and finite" if positive else "finite and not negative"
         raise MarketDataError(f"must be {rule}, got {bar[name]}", field=name)
