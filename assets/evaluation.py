@@ -11,7 +11,7 @@ from archetype_dagster.artifacts import Artifact
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.settings import Settings
 from archetype_dagster.types import JsonDict
-from assets.execution import current_pairs, run_stage, stage_asset
+from assets.execution import current_pairs, run_stage, stage_asset, when_a_parent_changed
 from assets.metadata import Metadata, picture, table
 from resources.failure import clear_failure
 
@@ -127,7 +127,8 @@ class _Board:
     ins={
         name: dg.AssetIn(partition_mapping=dg.AllPartitionMapping())
         for name in ("evaluation_report", "method_comparison", "seed_study")
-    }
+    },
+    automation_condition=when_a_parent_changed(),
 )
 def leaderboard(
     context: dg.AssetExecutionContext,

@@ -13,7 +13,7 @@ from archetype_dagster.artifacts import Artifact, read_json
 from archetype_dagster.pipeline.stages import RAW_BARS, RECENT_EVALUATION
 from assets.checks import stage_check
 from assets.evaluation import describe_report
-from assets.execution import StageResources, run_stage, stage_asset
+from assets.execution import StageResources, run_stage, stage_asset, when_a_parent_changed
 from assets.market import bars_roots
 from assets.metadata import Metadata, table
 
@@ -27,15 +27,6 @@ with warnings.catch_warnings():
     _EVERY_MONTH = dg.MultiToSingleDimensionPartitionMapping("pair")
 
 _SHOWN_FEATURES: Final = 12
-
-
-def when_a_parent_changed() -> Any:
-    """Made again when a parent was, once nothing that it is made from is being made."""
-    return (
-        dg.AutomationCondition.any_deps_updated().since_last_handled()
-        & ~dg.AutomationCondition.any_deps_in_progress()
-        & ~dg.AutomationCondition.in_progress()
-    ).with_label("a parent changed")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ class AlertsResource(dg.ConfigurableResource["AlertsResource"]):
             # Its message holds the address.
             outcome = f"webhook not reached ({type(error).__name__})"
         else:
-            outcome = "sent" if answer.ok else f"webhook answered {answer.status_code}"
+            # Redirects are not followed, so they are refusals too.
+            outcome = "sent" if answer.status_code < 300 else f"webhook answered {answer.status_code}"
         if outcome != "sent":
             _log.warning("alert %s", outcome)
         return outcome

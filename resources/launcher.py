@@ -26,7 +26,7 @@ class LocalRunLauncher(DefaultRunLauncher):
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Whether the run's process lives; a run that never told its process counts as running."""
-        process = self._process(run.run_id)
+        process = self.process_of(run.run_id)
         if process is None or is_process_of_a_run(process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, msg=f"process {process} of the run ended")
@@ -38,13 +38,14 @@ class LocalRunLauncher(DefaultRunLauncher):
                 return True
         except (DagsterUserCodeProcessError, DagsterUserCodeUnreachableError):
             pass
-        process = self._process(run_id)
+        process = self.process_of(run_id)
         if process is None or not is_process_of_a_run(process):
             return False
         os.kill(process, signal.SIGINT)
         return True
 
-    def _process(self, run_id: str) -> int | None:
+    def process_of(self, run_id: str) -> int | None:
+        """Number of the process that a run was started as; None where it has told none."""
         for entry in self._instance.all_logs(run_id, of_type=DagsterEventType.ENGINE_EVENT):
             if found := _STARTED.match(entry.dagster_event.message if entry.dagster_event else ""):
                 return int(found.group(1))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import dagster as dg
+
 from archetype_dagster.artifacts import write_bytes_atomically
 from archetype_dagster.errors import ArchetypeError
 
@@ -21,6 +23,7 @@ WORKSPACE_FILE: Final = "workspace.yaml"
 _START_SECONDS: Final = 180.0
 _STOP_SECONDS: Final = 20.0
 _CHECK_SECONDS: Final = 0.5
+_GOING_ON: Final = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 # A process that dies this often within its first seconds does so for a reason that starting again does not mend.
 _QUICK_DEATHS: Final = 5
 _QUICK_SECONDS: Final = 20.0
@@ -109,6 +112,7 @@ class Services:
                 self._start("daemon")
                 yield
             finally:
+                self._stop_runs()
                 self._stop()
                 workspace.unlink(missing_ok=True)
 
@@ -153,6 +157,19 @@ class Services:
             if not server.alive or time.monotonic() > until:
                 raise ServiceError(f"the code server did not start: {self.log}")
             time.sleep(_CHECK_SECONDS / 5)
+
+    def _stop_runs(self) -> None:
+        """Interrupt the runs that are going on, so that they save what they have and leave no process behind."""
+        with dg.DagsterInstance.from_config(str(self.home)) as instance:
+            going = instance.get_runs(dg.RunsFilter(statuses=list(_GOING_ON)))
+            stopped = [run.run_id for run in going if instance.run_launcher.terminate(run.run_id)]
+            if stopped:
+                self.note(f"stopping {len(stopped)} runs; started again, they go on from what was saved")
+            until = time.monotonic() + _STOP_SECONDS
+            while stopped and time.monotonic() < until:
+                runs = instance.get_runs(dg.RunsFilter(run_ids=stopped))
+                stopped = [run.run_id for run in runs if not run.is_finished]
+                time.sleep(_CHECK_SECONDS / 5)
 
     def _stop(self) -> None:
         living = [service.process for service in self.services.values() if service.process is not None]

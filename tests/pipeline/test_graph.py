@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
 import pytest
 from mlflow import MlflowClient
 
-from archetype_dagster.artifacts import MANIFEST_NAME, read_manifest
+from archetype_dagster.artifacts import MANIFEST_NAME, read_json, read_manifest
 from archetype_dagster.jobs import Outcome
 from archetype_dagster.pipeline.stages import CORE_STAGES
 from resources.storage import FOLDERS
@@ -140,6 +141,22 @@ def test_a_materialisation_carries_tables_pictures_and_its_data_version(result: 
             assert metadata["content_hash"].value == made.content_hash
             assert (event.asset_materialization.tags or {})["dagster/data_version"] == made.content_hash
         assert "| full |" in metadata["metrics"].value
+
+
+def test_the_newest_bars_are_evaluated_without_training(result: Path, run_tiny):
+    before = {path: path.stat().st_mtime_ns for path in result.rglob("*.safetensors")}
+    later: Outcome = run_tiny(result, selection="recent_evaluation", changes={"operations.recent_days": 5})
+    assert later.failures == later.failed_checks == ()
+    assert later.materialised == ("recent_evaluation",)
+    assert any(line.startswith("recent_evaluation/bars_fresh: the newest bar is ") for line in later.warnings)
+    assert {path: path.stat().st_mtime_ns for path in result.rglob("*.safetensors")} == before
+    facts = read_json(result / "ETH" / "recent_evaluation" / "recent.json")
+    assert facts["first_bar"] == "2023-02-05T00:00:00+00:00"
+    assert facts["newest_bar"] == "2023-02-09T23:50:00+00:00"
+    assert sum(facts["recent_usage"]) in range(50, 61)
+    assert pl.read_parquet(result / "ETH" / "recent_evaluation" / "feature_drift.parquet").height == 45
+    again: Outcome = run_tiny(result, selection="recent_evaluation", changes={"operations.recent_days": 5})
+    assert again.reused == ("recent_evaluation",)
 
 
 def test_a_replaced_artifact_is_moved_aside(result: Path, run_tiny):
