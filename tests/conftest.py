@@ -1,7 +1,16 @@
-"""Fixtures shared by the whole suite."""
+"""Fixtures shared by the whole suite, a real browser among them."""
 
+import base64
+import json
 import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.remote import Producer
@@ -35,3 +44,148 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real market data not found at {folder}; set ARCHETYPE_SHARED_DATA to its folder")
     return folder
+
+
+class Browser:
+    """A headless Chromium that is driven through its debugging pipe."""
+
+    FLAGS = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--remote-debugging-pipe",
+    )
+
+    def __init__(self, program: str, folder: Path) -> None:
+        to_child, self._write = os.pipe()
+        self._read, from_child = os.pipe()
+
+        def connect() -> None:
+            os.dup2(os.dup(to_child), 3)
+            os.dup2(from_child, 4)
+
+        # Chromium speaks on the descriptors 3 and 4, so they are put there after the fork.
+        self._process = subprocess.Popen(
+            [program, *self.FLAGS, f"--user-data-dir={folder}"],
+            preexec_fn=connect,
+            close_fds=False,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_child)
+        os.close(from_child)
+        self._buffer, self._number, self.events = b"", 0, []
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self.page(f"{domain}.enable")
+
+    def ask(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {
+            "id": self._number,
+            "method": method,
+            "params": params,
+            **({"sessionId": session} if session else {}),
+        }
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def page(self, method: str, **params: Any) -> dict[str, Any]:
+        return self.ask(method, self._session, **params)
+
+    def open(self, address: str) -> list[dict[str, Any]]:
+        """Load a page and wait for everything in it; returns what happened meanwhile."""
+        self.events = []
+        self.page("Page.navigate", url=address)
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._next()
+        # Whatever is still on its way arrives before this answer.
+        self.page("Runtime.evaluate", expression="new Promise(done => setTimeout(done, 100))", awaitPromise=True)
+        return self.events
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression is on the page, as JSON."""
+        told = self.page("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in told:
+            raise RuntimeError(f"{expression}: {told['exceptionDetails']}")
+        return told["result"].get("value")
+
+    def wait_for(self, expression: str, *, seconds: float = 60) -> Any:
+        """The first true value of an expression."""
+        until = time.monotonic() + seconds
+        while not (found := self.value(expression)):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{expression} was not true within {seconds:.0f} s")
+            time.sleep(0.2)
+        return found
+
+    def press(self, key: str, code: str, *, alt: bool = False) -> None:
+        """Press and release a key."""
+        for kind in ("rawKeyDown", "keyUp"):
+            number = ord(code[-1]) if code.startswith("Key") else 0
+            about = {"key": key, "code": code, "windowsVirtualKeyCode": number, "modifiers": int(alt)}
+            self.page("Input.dispatchKeyEvent", type=kind, **about)
+
+    def click(self, expression: str) -> None:
+        """Press the mouse on the middle of the element that an expression finds."""
+        self.wait_for(f"Boolean({expression})")
+        place = self.value(
+            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); "
+            f"return [b.x + b.width / 2, b.y + b.height / 2] }})({expression})"
+        )
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.page("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **pressed)
+
+    def size(self, width: int, height: int) -> None:
+        """Set the size of the window, pixels."""
+        self.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def picture(self, file: Path) -> Path:
+        """Save what the window shows as a PNG."""
+        file.write_bytes(base64.b64decode(self.page("Page.captureScreenshot", format="png")["data"]))
+        return file
+
+    def _next(self) -> dict[str, Any]:
+        until = time.monotonic() + 60
+        while b"\0" not in self._buffer:
+            if not select.select([self._read], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise TimeoutError("the browser did not answer for a minute")
+            chunk = os.read(self._read, 1 << 20)
+            if not chunk:
+                raise ConnectionError("the browser is gone")
+            self._buffer += chunk
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        message = json.loads(text)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+    def close(self) -> None:
+        os.close(self._write)
+        os.close(self._read)
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory) -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on the search path")
+    opened = Browser(program, tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
