@@ -171,7 +171,7 @@ def run_stage(
         directory = resources.store.directory(stage.kind, pair, part)
         title = _title(wanted)
         with resources.store.lock(stage.kind, pair, part):
-            artifact = _reusable(context, directory, wanted)
+            artifact = _reusable(context, directory, wanted) or resources.store.fetch(wanted)
             reused = artifact is not None
             began = time.monotonic()
             tracked: Metadata = {}
@@ -180,6 +180,7 @@ def run_stage(
             else:
                 description = describe(artifact)
             seconds = time.monotonic() - began
+            resources.store.share(artifact)
     ending = "reused, nothing changed" if reused else f"computed in {seconds:.1f} s"
     resources.progress.note(context.log, f"{title}: {ending}")
     return dg.MaterializeResult(

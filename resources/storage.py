@@ -9,12 +9,13 @@ import dagster as dg
 from filelock import FileLock
 from pydantic import Field
 
-from archetype_dagster.artifacts import MANIFEST_NAME, Artifact, open_artifact
+from archetype_dagster.artifacts import MANIFEST_NAME, Artifact, Manifest, open_artifact
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.pipeline.stages import STAGES
 from resources.failure import clear_failure
 
 if TYPE_CHECKING:
+    from archetype_dagster.artifact_mirror import ArtifactMirror
     from archetype_dagster.checkpoints import ResumePoint
 
 # The method's own names for its phases; every other stage's folder is called like the stage.
@@ -31,6 +32,7 @@ FOLDERS: Final = MappingProxyType(
 
 
 RESULT_VARIABLE: Final = "ARCHETYPE_RESULT"
+MIRROR_VARIABLE: Final = "ARCHETYPE_MIRROR"
 
 
 class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
@@ -39,6 +41,11 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
     root: str | None = Field(
         default=None,
         description=f"Folder of every artifact; empty takes {RESULT_VARIABLE} of the environment, or else result.",
+    )
+    mirror: str | None = Field(
+        default=None,
+        description="Object storage that keeps what is finished for other machines, e.g. s3://bucket/artifacts, without "
+        f"keys; empty takes {MIRROR_VARIABLE} of the environment, or else there is none.",
     )
 
     @property
@@ -63,6 +70,26 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
     def open(self, kind: str, pair: str | None, part: str | None = None) -> Artifact:
         """The verified artifact of a stage; `ArtifactError` says what is wrong and what to run."""
         return open_artifact(self.directory(kind, pair, part), kind=kind)
+
+    def fetch(self, wanted: Manifest) -> Artifact | None:
+        """The artifact that another machine has finished, brought to its folder; None without one or without mirror."""
+        mirror = self._mirror()
+        directory = self.directory(wanted.kind, wanted.pair, wanted.part)
+        return None if mirror is None else mirror.fetch(wanted, directory)
+
+    def share(self, artifact: Artifact) -> None:
+        """Keep a finished artifact for other machines, where there is a mirror."""
+        mirror = self._mirror()
+        if mirror is not None:
+            mirror.publish(artifact)
+
+    def _mirror(self) -> "ArtifactMirror | None":
+        root = self.mirror or os.environ.get(MIRROR_VARIABLE)
+        if not root:
+            return None
+        from archetype_dagster.artifact_mirror import ArtifactMirror
+
+        return ArtifactMirror(root)
 
     def lock(self, kind: str, pair: str | None, part: str | None = None) -> FileLock:
         """Held while a stage is computed and published, so that a second run waits and then reuses it."""

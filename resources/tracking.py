@@ -1,14 +1,17 @@
 """Tracking as a resource, in MLflow and TensorBoard; switched off it costs nothing, not even the import."""
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import dagster as dg
 from pydantic import Field
 
 from archetype_dagster.types import JsonDict, Progress
+
+TRACKING_VARIABLE: Final = "ARCHETYPE_TRACKING_URI"
 
 
 class Tracker(Protocol):
@@ -64,7 +67,9 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
 
     enabled: bool = Field(default=True, description="False makes tracking a no-op.")
     tracking_uri: str | None = Field(
-        default=None, description="MLflow server or store; empty keeps mlruns/mlflow.db beside the result folder."
+        default=None,
+        description=f"MLflow server or store; empty takes {TRACKING_VARIABLE} of the environment, or else keeps "
+        "mlruns/mlflow.db beside the result folder. A password belongs in MLFLOW_TRACKING_PASSWORD.",
     )
     experiment: str = Field(default="archetype", description="MLflow experiment.")
     tensorboard: bool = Field(
@@ -91,7 +96,8 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
         from resources.mlflow_runs import MlflowStore, MlflowTracker
 
         def connect() -> MlflowStore:
-            return MlflowStore.connect(self.tracking_uri, self.experiment, default_folder=result_root.parent / "mlruns")
+            address = self.tracking_uri or os.environ.get(TRACKING_VARIABLE) or None
+            return MlflowStore.connect(address, self.experiment, default_folder=result_root.parent / "mlruns")
 
         return MlflowTracker(connect, identity=identity, name=name, tags=tags, parent=parent)
 
