@@ -44,7 +44,7 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
     )
     mirror: str | None = Field(
         default=None,
-        description="Object storage that keeps what is finished for other machines, e.g. s3://bucket/artifacts, without "
+        description="Object storage that keeps what is finished for other machines, e.g. s3://bucket/path, without "
         f"keys; empty takes {MIRROR_VARIABLE} of the environment, or else there is none.",
     )
 
