@@ -5,9 +5,19 @@ from typing import Any
 
 import dagster as dg
 
-from archetype_dagster.jobs import months_job, pipeline_job, policies_job, refresh_job, training_job, windows_job
+from archetype_dagster.champion_sensor import new_bundle
+from archetype_dagster.jobs import (
+    champion_job,
+    months_job,
+    pipeline_job,
+    policies_job,
+    refresh_job,
+    training_job,
+    windows_job,
+)
 from archetype_dagster.schedules import SCHEDULES, SENSORS
 from assets.baselines import BASELINE_ASSETS
+from assets.champion import champion_comparison
 from assets.checks import CHECKS
 from assets.deployment import onnx_policy
 from assets.discovery import dp_trajectories, vq_codebook
@@ -52,6 +62,7 @@ ASSETS = (
     robustness,
     paper_tables,
     recent_evaluation,
+    champion_comparison,
     *POLICY_ASSETS,
 )
 
@@ -81,9 +92,17 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
     return dg.Definitions(
         assets=list(ASSETS),
         asset_checks=[*CHECKS, *MONITORING_CHECKS],
-        jobs=[pipeline_job(), training_job(), refresh_job(), months_job(), windows_job(), policies_job()],
+        jobs=[
+            pipeline_job(),
+            training_job(),
+            refresh_job(),
+            months_job(),
+            windows_job(),
+            champion_job(),
+            policies_job(),
+        ],
         schedules=list(SCHEDULES),
-        sensors=list(SENSORS),
+        sensors=[*SENSORS, new_bundle],
         executor=dg.in_process_executor,
         resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},
     )

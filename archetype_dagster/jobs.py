@@ -18,6 +18,7 @@ from archetype_dagster.pipeline.stages import (
     POLICIES_GROUP,
     RAW_BARS,
     RECENT_EVALUATION,
+    REGISTRY_GROUP,
     STAGES,
     SWEEP_STUDY,
     SWEEPS_GROUP,
@@ -29,6 +30,7 @@ PIPELINE: Final = "pipeline"
 MONTHS: Final = "ingest_months"
 WINDOWS: Final = "walk_forward_windows"
 POLICIES: Final = "train_policies"
+CHAMPION: Final = "compare_with_champion"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 TRAINING: Final = "train_pair"
 REFRESH: Final = "refresh_pair"
@@ -41,7 +43,7 @@ def pipeline_job() -> Any:
         PIPELINE,
         selection=dg.AssetSelection.all()
         - dg.AssetSelection.assets(RAW_BARS, WALK_FORWARD_WINDOW)
-        - dg.AssetSelection.groups(POLICIES_GROUP),
+        - dg.AssetSelection.groups(POLICIES_GROUP, REGISTRY_GROUP),
         description="Every stage of one pair, with all checks.",
         executor_def=dg.in_process_executor,
     )
@@ -92,6 +94,18 @@ def policies_job() -> Any:
     )
 
 
+@cache
+def champion_job() -> Any:
+    """The job that compares a pair's exported bundle with the champion; one run a pair."""
+    return dg.define_asset_job(
+        CHAMPION,
+        selection=dg.AssetSelection.groups(REGISTRY_GROUP),
+        description="The exported bundle of one pair beside the champion; the alias moves to the better one.",
+        executor_def=dg.in_process_executor,
+        tags={MAX_RUNTIME_TAG: str(3600)},
+    )
+
+
 def windows_job() -> Any:
     """The job over the windows of the walk-forward; one run a window of a pair, for a backfill on many workers."""
     return dg.define_asset_job(
@@ -133,13 +147,15 @@ def select_stages(definitions: dg.Definitions, selection: str) -> list[dg.AssetK
     What judges (baselines, comparisons, studies) takes long and is left out of `*` and of `+`, unless the
     selection names one of those stages or groups; a sweep is left out unless it is named itself. Windows of the
     walk-forward are a job of their own; those that are not there yet are trained by the stage that stitches them.
-    Policies of specifications are of no pair and are never among them: `archetype train-policy` trains those.
+    Policies of specifications are of no pair and are never among them: `archetype train-policy` trains those. Nor is
+    the comparison with the champion, which changes the registry.
 
     Raises:
         SettingsError: it is malformed or selects nothing; lists the stages.
     """
     graph = definitions.resolve_asset_graph()
-    stages = {key for key in graph.get_all_asset_keys() if graph.get(key).group_name != POLICIES_GROUP}
+    others = {POLICIES_GROUP, REGISTRY_GROUP}
+    stages = {key for key in graph.get_all_asset_keys() if graph.get(key).group_name not in others}
     known = sorted(key.to_user_string() for key in stages)
     # Dagster reads a bare name in its older syntax, where `name+` stops after one step.
     explicit = re.sub(rf'(?<![\w:"])({"|".join(known)})(?!\w)', r"key:\1", selection)

@@ -6,9 +6,11 @@ This table is the only place that says what a changed setting invalidates.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from archetype_dagster.artifacts import file_hash
 from archetype_dagster.settings import Settings, config_text
 from archetype_dagster.settings.baseline_names import BASELINES
 from archetype_dagster.types import JsonDict
@@ -53,6 +55,8 @@ BEST_SETTINGS: Final = "best_settings"
 SWEEPS_GROUP: Final = "sweeps"
 # Assets of no pair, made from specifications of their own and not from the settings tree.
 POLICIES_GROUP: Final = "policies"
+# Comparisons with the champion: they depend on what the registry holds, so that no key tells whether they are current.
+REGISTRY_GROUP: Final = "registry"
 RECENT_EVALUATION: Final = "recent_evaluation"
 
 
@@ -390,7 +394,8 @@ def stage_settings(stage: Stage, settings: Settings, pair: str | None) -> JsonDi
     `refinement.beta_1` is the value used for the pair. `market.path` and `market.by_month` are left out,
     because the content of the files counts and not where they lie or in how many steps they are read, and
     so are the seed (see `stage_seed`), the parts of `market` that belong to another source, the PPO
-    settings where the objective is exact and the window's where there is no backbone.
+    settings where the objective is exact and the window's where there is no backbone. Of a backbone's
+    `pretrained_path` the file's content counts.
     """
     values: JsonDict = {}
     _flatten(_settings_tree(settings, pair), "", values)
@@ -429,6 +434,10 @@ def _settings_tree(settings: Settings, pair: str | None) -> dict[str, Any]:
             del tree[phase]["ppo"]
         if tree[phase]["backbone"] is None:
             del tree[phase]["backbone"], tree[phase]["lookback_bars"], tree[phase]["backbone_kwargs"]
+        elif "pretrained_path" in tree[phase]["backbone_kwargs"]:
+            pretrained = Path(tree[phase]["backbone_kwargs"]["pretrained_path"])
+            # A missing file is refused where the network is made.
+            tree[phase]["backbone_kwargs"]["pretrained_path"] = file_hash(pretrained) if pretrained.is_file() else None
     if pair is not None:
         tree["pair"] = settings.pair(pair).model_dump(mode="json", exclude={"beta_1"})
         tree["refinement"]["beta_1"] = settings.beta_1(pair)

@@ -1,0 +1,41 @@
+"""The sensor that notices a new exported bundle and has it compared with the champion."""
+
+from typing import Final
+
+import dagster as dg
+
+from archetype_dagster.jobs import champion_job
+from assets.execution import RESOURCE_KEYS
+
+_AT_ONCE: Final = 100
+
+
+@dg.sensor(
+    job=champion_job(),
+    minimum_interval_seconds=60,
+    description="A new exported bundle: it is compared with the champion, and the alias moves if it is better.",
+)
+def new_bundle(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    """One run for each pair with a new bundle, under the settings of the run that exported it."""
+    wanted = dg.AssetRecordsFilter(
+        asset_key=dg.AssetKey("onnx_policy"), after_storage_id=int(context.cursor) if context.cursor else None
+    )
+    found = context.instance.fetch_materializations(wanted, limit=_AT_ONCE, ascending=True).records
+    if not found:
+        return dg.SkipReason("no bundle was exported since the last look")
+    newest = {record.partition_key: record for record in found if record.partition_key is not None}
+    requests = []
+    for pair, record in sorted(newest.items()):
+        exported = context.instance.get_run_by_id(record.run_id)
+        resources = {} if exported is None else exported.run_config.get("resources", {})
+        made = record.asset_materialization
+        content = made.metadata["content_hash"].value if made is not None else record.storage_id
+        requests.append(
+            dg.RunRequest(
+                run_key=f"{pair} {content}",
+                partition_key=pair,
+                run_config={"resources": {key: value for key, value in resources.items() if key in RESOURCE_KEYS}},
+                tags={"archetype/reason": f"exported by run {record.run_id}"},
+            )
+        )
+    return dg.SensorResult(run_requests=requests, cursor=str(found[-1].storage_id))
