@@ -188,7 +188,7 @@ class _HorizonTensors:
     def encoded(self, network: RefinerNetwork, indices: IndexArray) -> torch.Tensor:
         """What the network's first half makes of each bar, without gradients: float32 (B, h, D)."""
         rows = self.rows(indices)
-        return self.windows.through(network.market, rows.flatten()).unflatten(0, rows.shape)
+        return self.windows.through(network.market, rows.flatten()).reshape(*rows.shape, network.market.size)
 
     def outcomes(self, indices: IndexArray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Legal overrides (B, h, 2), their rewards (B, h, 2) and the targets (B, h, 3)."""

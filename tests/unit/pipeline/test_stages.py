@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from archetype_dagster.pipeline.stages import STAGES, stage_settings
@@ -33,3 +35,18 @@ def test_windows_are_in_the_keys_of_what_reads_them_and_nowhere_without_a_backbo
         assert read(kind) == {}
     assert read("selection_checkpoint", **chosen) == read("evaluation_report", **chosen) == chosen
     assert read("refinement_checkpoint", **chosen) == read("archetype_returns", **chosen) == {}
+
+
+def test_another_content_of_a_pretrained_file_is_another_key_and_another_place_of_it_is_not(tmp_path: Path):
+    def key(path: Path) -> object:
+        chosen = {
+            "selection.backbone": "AutoencoderBackbone",
+            "selection.lookback_bars": 4,
+            "selection.backbone_kwargs": {"pretrained_path": str(path)},
+        }
+        return stage_settings(STAGES["selection_checkpoint"], load_settings("smoke", chosen), "ETH")
+
+    first, second, third = (tmp_path / name for name in "abc")
+    for file, text in ((first, "weights"), (second, "weights"), (third, "others")):
+        file.write_text(text)
+    assert key(first) == key(second) != key(third) != key(tmp_path / "missing")
