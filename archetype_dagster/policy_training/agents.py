@@ -67,7 +67,7 @@ def train_agent(
         )
     policy = task.best.cpu()
     policy.set_training_mode(False)
-    return policy, pl.from_dicts(history, infer_schema_length=None)
+    return policy, _history(history)
 
 
 def sb3_adapter(spec: PolicySpec) -> SB3Adapter:
@@ -142,8 +142,15 @@ def _train_single_file(
     history = adapter.learn(
         envs, progress, judge=lambda: judge(adapter), evaluations=spec.validation.times, resume=resume
     )
-    frame = pl.from_dicts(history, infer_schema_length=None).rename({"score": SCORE})
-    return adapter.to("cpu"), frame
+    return adapter.to("cpu"), _history(
+        [{SCORE if name == "score" else name: value for name, value in row.items()} for row in history]
+    )
+
+
+def _history(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """The rows as a frame; a state that training goes on from sorts its keys, so their order decides nothing."""
+    frame = pl.from_dicts(rows, infer_schema_length=None)
+    return frame.select("steps", SCORE, *sorted(set(frame.columns) - {"steps", SCORE}))
 
 
 class _Counted(DummyVecEnv):
