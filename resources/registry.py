@@ -5,6 +5,7 @@ Imported where it is needed only, because MLflow takes seconds to load.
 
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,13 +100,16 @@ class BundleRegistry:
             if not client.search_registered_models(f"name = '{name}'"):
                 client.create_registered_model(name, description=f"Trading policy of {pair} as an ONNX bundle.")
             model = str(Path(folder) / "model")
-            mlflow.pyfunc.save_model(
-                model,
-                loader_module=_LOADER,
-                data_path=str(directory),
-                signature=bundle_signature(),
-                pip_requirements=[f"{package}=={version(package)}" for package in _REQUIREMENTS],
-            )
+            with warnings.catch_warnings():
+                # The signature is written down below and needs no example to be inferred from.
+                warnings.simplefilter("ignore", UserWarning)
+                mlflow.pyfunc.save_model(
+                    model,
+                    loader_module=_LOADER,
+                    data_path=str(directory),
+                    signature=bundle_signature(),
+                    pip_requirements=[f"{package}=={version(package)}" for package in _REQUIREMENTS],
+                )
             run = client.create_run(self.store.experiment_id, run_name=f"{pair} bundle {bundle[:12]}")
             logged = client.create_logged_model(
                 self.store.experiment_id, name=f"{name}-{bundle[:12]}", source_run_id=run.info.run_id
