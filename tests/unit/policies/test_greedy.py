@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
 
-from archetype_dagster.deployment.graphs import Graph, write_graph
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.policies import CleanRLAdapter, GreedyPolicy, SB3Adapter
 
@@ -66,36 +62,6 @@ def test_the_greedy_module_answers_as_the_agent_does(
     assert len(np.unique(expected, axis=0)) > 1
     assert answers.dtype == (np.int64 if env.action_space is DISCRETE else np.float32)
     np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_exported_policies_answer_as_the_trained_ones_do(windows_env: Callable[..., Any], tmp_path: Path) -> None:
-    box, discrete = windows_env(BOX), windows_env(DISCRETE)
-    agents = {
-        "ppo_transformer": decider("PPO", box, "TransformerBackbone"),
-        "sac_recurrent": decider("SAC", box, "RecurrentBackbone"),
-        "cleanrl_autoencoder": decider("CleanRL", box, "AutoencoderBackbone"),
-        "dqn_patches": decider("DQN", discrete, "PatchTSTBackbone"),
-    }
-
-    class Together(nn.Module):
-        """One export is much quicker than four."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.policies = nn.ModuleList(map(greedy, agents.values()))
-
-        def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(policy(observation) for policy in self.policies)
-
-    write_graph(tmp_path, Graph("all.onnx", Together(), {"observation": torch.zeros(3, 6, 2)}, tuple(agents)))
-    session = onnxruntime.InferenceSession(tmp_path / "all.onnx")
-    answers = session.run(None, {"observation": OBSERVATIONS})
-    for (name, agent), answer in zip(agents.items(), answers, strict=True):
-        expected, _ = agent.predict(OBSERVATIONS, deterministic=True)
-        np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-5, err_msg=name)
-    for first, second in zip(answers, session.run(None, {"observation": OBSERVATIONS}), strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 def test_a_policy_with_a_state_of_its_own_is_refused(windows_env: Callable[..., Any]) -> None:
