@@ -1,0 +1,140 @@
+"""A backfill over Celery workers, one of which is killed: every partition ends complete, to the byte as in process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from archetype_dagster.definitions import build_defs
+from archetype_dagster.jobs import run_pipeline
+from archetype_dagster.settings import PAIRS
+from resources.compute import ComputeResource
+from resources.settings import SettingsResource
+from resources.storage import ArtifactStore
+from resources.tracking import TrackingResource
+
+celery = pytest.importorskip("celery", reason="the distributed extra is not installed")
+
+RESUMED = "Launching a new run worker to resume run"
+FEW_STAGES = ("market_bars", "feature_table", "dp_trajectories")
+TRAINED_STAGES = (*FEW_STAGES, "vq_codebook", "archetype_returns", "selection_checkpoint", "refinement_checkpoint")
+CODE = """\
+import dagster as dg
+from archetype_dagster.definitions import build_defs
+from resources.compute import ComputeResource
+from resources.settings import SettingsResource
+from resources.storage import ArtifactStore
+from resources.tracking import TrackingResource
+
+defs = dg.Definitions.merge(
+    build_defs(
+        {{
+            "settings": SettingsResource(overrides={overrides!r}),
+            "store": ArtifactStore(root={root!r}),
+            "compute": ComputeResource(device="cpu", threads=1),
+            "tracking": TrackingResource(enabled=False),
+        }}
+    ),
+    dg.Definitions(jobs=[dg.define_asset_job("backfilled", {stages!r}, executor_def=dg.in_process_executor)]),
+)
+"""
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Everything published below a result folder, and whatever else was left there but locks."""
+    found = {path.relative_to(root): path for path in root.rglob("*") if path.is_file()}
+    return {str(name): path.read_bytes() for name, path in found.items() if name.parts[0] != ".locks"}
+
+
+def backfill_with_a_killed_worker(site: Any, seconds: float) -> list[dg.DagsterRun]:
+    """Backfill all pairs on two workers; the first worker that has published something of its run is killed."""
+    results = celery.Celery(backend=site.environment["CELERY_RESULT_BACKEND"])
+    with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(os, "environ", site.environment)
+        instance = stack.enter_context(dg.DagsterInstance.from_config(str(site.home)))
+        instance.get_runs_count()
+        workers = {name: stack.enter_context(site.worker(name)) for name in ("first", "second")}
+        stack.enter_context(site.code_server())
+        stack.enter_context(site.daemon())
+        site.backfill("backfilled", PAIRS)
+        killed: str | None = None
+        deadline = time.monotonic() + seconds
+        while True:
+            runs = list(instance.get_runs())
+            failed = [run for run in runs if run.status is dg.DagsterRunStatus.FAILURE]
+            if failed:
+                pytest.fail("\n".join(entry.message for entry in instance.all_logs(failed[0].run_id)))
+            if len(runs) == len(PAIRS) and all(run.is_finished for run in runs):
+                break
+            if time.monotonic() > deadline:
+                pytest.fail(f"the backfill did not end within {seconds} s")
+            for run in runs if killed is None else ():
+                made = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+                task = results.AsyncResult(run.tags["dagster-celery/task_id"]) if made else None
+                if task is not None and task.state == "STARTED":
+                    worker: subprocess.Popen[bytes] = workers[task.info["hostname"].split("@")[0]]
+                    os.killpg(worker.pid, signal.SIGKILL)
+                    killed = run.run_id
+                    break
+            time.sleep(0.1)
+        assert killed is not None
+        assert any(RESUMED in entry.message for entry in instance.all_logs(killed))
+        return runs
+
+
+def check_backfill(
+    make_site: Callable[[str], Any],
+    folder: Path,
+    stages: Sequence[str],
+    overrides: Mapping[str, Any],
+    alone: Callable[[Path, str], bool],
+    *,
+    seconds: float,
+) -> None:
+    root = folder / "distributed"
+    site = make_site(CODE.format(overrides=dict(overrides), root=str(root), stages=list(stages)))
+    runs = backfill_with_a_killed_worker(site, seconds)
+    assert all(run.status is dg.DagsterRunStatus.SUCCESS for run in runs)
+    assert sorted(run.tags["dagster/partition"] for run in runs) == sorted(PAIRS)
+    for pair in PAIRS:
+        assert alone(folder / "alone", pair)
+    assert files(root) == files(folder / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_worker_costs_a_backfill_nothing_but_time(tmp_path: Path, make_site, run_tiny, tiny) -> None:
+    def alone(root: Path, pair: str) -> bool:
+        return bool(run_tiny(root, pair=pair, selection=" or ".join(FEW_STAGES)).success)
+
+    check_backfill(make_site, tmp_path, FEW_STAGES, tiny, alone, seconds=600)
+
+
+@pytest.mark.endurance
+@pytest.mark.timeout(7200)
+def test_the_smoke_profile_survives_a_killed_worker(tmp_path: Path, make_site) -> None:
+    def alone(root: Path, pair: str) -> bool:
+        definitions = build_defs(
+            {
+                "settings": SettingsResource(profile="smoke"),
+                "store": ArtifactStore(root=str(root)),
+                "compute": ComputeResource(device="cpu", threads=1),
+                "tracking": TrackingResource(enabled=False),
+            }
+        )
+        with dg.DagsterInstance.ephemeral() as instance:
+            selection = " or ".join(TRAINED_STAGES)
+            return run_pipeline(
+                definitions, pair=pair, selection=selection, instance=instance, run_config={}, tags={}
+            ).success
+
+    check_backfill(make_site, tmp_path, TRAINED_STAGES, {}, alone, seconds=5400)
