@@ -1,4 +1,4 @@
-"""What the two PPO examples share: training, a run over the held-out bars, and the table of results."""
+"""What the PPO examples share: training, a run over the held-out bars, and the table of results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from archetype_dagster.backtest import bars_per_year, performance
@@ -25,6 +26,7 @@ Act = Callable[[NDArray[np.float32]], NDArray[np.generic]]
 NUM_ENVS = 64
 # A bar's noise is ten times its drift: what counts beyond some ten bars drowns the cost of trading now.
 DISCOUNT = 0.9
+DEFAULTS: Mapping[str, float] = {"learning_rate": 3e-4, "gamma": DISCOUNT}
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,31 @@ class HeldOut:
     sharpe_before_costs: Interval
 
 
-def trained(market: PortfolioVectorEnv, *, steps: int, seed: int, log: Path, name: str) -> PPO:
-    """PPO after `steps` environment steps, its curves in TensorBoard files under `log`."""
+def trained(
+    market: PortfolioVectorEnv,
+    *,
+    steps: int,
+    seed: int,
+    log: Path,
+    name: str,
+    chosen: Mapping[str, float] = DEFAULTS,
+    callback: BaseCallback | None = None,
+) -> PPO:
+    """PPO after `steps` environment steps, its curves in TensorBoard files under `log`.
+
+    `chosen` replaces arguments of PPO among `DEFAULTS`; `callback` is asked along the way.
+    """
     torch.set_num_threads(1)
     copies = market.num_envs
+    arguments = {**DEFAULTS, **chosen}
     # Rewards are basis points of the capital: unscaled, the value network would learn nothing from them.
-    envs = VecNormalize(VecMonitor(PortfolioVecEnv(market)), norm_obs=False, norm_reward=True, gamma=DISCOUNT)
+    envs = VecNormalize(VecMonitor(PortfolioVecEnv(market)), norm_obs=False, norm_reward=True, gamma=arguments["gamma"])
     per_update = max(16, min(64, steps // copies // 16 * 16))
     model = PPO(
-        "MlpPolicy", envs, n_steps=per_update, batch_size=4 * copies, learning_rate=3e-4, gamma=DISCOUNT,
-        seed=seed, device="cpu", tensorboard_log=str(log),
+        "MlpPolicy", envs, n_steps=per_update, batch_size=4 * copies, seed=seed, device="cpu",
+        tensorboard_log=str(log), **arguments,
     )  # fmt: skip
-    model.learn(steps, tb_log_name=name)
+    model.learn(steps, callback, tb_log_name=name)
     return model
 
 

@@ -44,6 +44,18 @@ def real_legs(folder: Path, base: str, start: datetime, end: datetime) -> tuple[
     return [table.filter(pl.col("timestamp").is_in(common)) for table in bars], funding
 
 
+def loaded(data: Path | None, base: str, days: int) -> tuple[list[pl.DataFrame], dict[str, pl.DataFrame]]:
+    """Bars of spot and swap and the funding, of the last `days` before September 2024; embedded where no `data` is."""
+    end = datetime(2024, 9, 1, tzinfo=UTC)
+    start = end - timedelta(days=days)
+    swap = swap_instrument(base, "USDT")
+    if data is None:
+        market = MarketSettings(synthetic=SyntheticMarketSettings(start=start, end=end))
+        return embedded_legs([spot_instrument(base, "USDT"), swap], market)
+    bars, settlements = real_legs(data, base, start, end)
+    return bars, {swap.symbol: settlements}
+
+
 def learned(
     bars: list[pl.DataFrame], funding: Mapping[str, pl.DataFrame], options: argparse.Namespace, name: str
 ) -> dict[str, HeldOut]:
@@ -79,15 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, HeldOut]:
     parser.add_argument("--days", type=int, default=365, help="of the data, the last before September 2024")
     parser.add_argument("--out", type=Path, default=Path("result/examples/spot_perp_arb"))
     options = parser.parse_args(arguments)
-    end = datetime(2024, 9, 1, tzinfo=UTC)
-    start = end - timedelta(days=options.days)
-    swap = swap_instrument(options.base, "USDT")
-    if options.data is None:
-        market = MarketSettings(synthetic=SyntheticMarketSettings(start=start, end=end))
-        bars, funding = embedded_legs([spot_instrument(options.base, "USDT"), swap], market)
-    else:
-        bars, settlements = real_legs(options.data, options.base, start, end)
-        funding = {swap.symbol: settlements}
+    bars, funding = loaded(options.data, options.base, options.days)
     results = learned(bars, funding, options, "ppo")
     return results | learned(shuffled(bars, options.seed), funding, options, "ppo on shuffled returns")
 

@@ -1,12 +1,10 @@
-"""Curves as TensorBoard event files: one directory a trial, and a progress that writes what it is told."""
+"""Trials as TensorBoard event files, one directory each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from archetype_dagster.types import NoProgress, Progress
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 def make_tb_log_dir(trial_id: int | str, base: str | Path = "./tb_logs") -> Path:
     """The directory of one trial under `base`, made where it is missing.
 
-    Whatever writes event files takes it: `PPO(..., tensorboard_log=str(directory))`, or `Curves(directory)`.
+    Whatever writes event files takes it, such as `PPO(..., tensorboard_log=str(directory))`.
     `tensorboard --logdir BASE` then shows the trials side by side.
 
     Args:
@@ -38,72 +36,19 @@ def make_tb_log_dir(trial_id: int | str, base: str | Path = "./tb_logs") -> Path
     return directory
 
 
-class Curves:
-    """Writes named curves to an event file in `directory`; as a context it closes the file.
-
-    Args:
-        directory: made where it is missing; the file is made with the first point.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        from tensorboard.summary import Writer  # here, because it is slow to load and few write curves
-
-        self._writer = Writer(str(directory))
-
-    def __enter__(self) -> Curves:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """One point of each curve."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-
-class CurvesProgress:
-    """A `Progress` that also writes the metrics it is told to an event file.
-
-    Args:
-        directory: of the event file.
-        inner: told everything too.
-    """
-
-    def __init__(self, directory: Path, inner: Progress | None = None) -> None:
-        self._directory, self._inner = directory, inner or NoProgress()
-        self._curves: Curves | None = None
-
-    def start(self, description: str, total: int) -> None:
-        """Open a task."""
-        self._inner.start(description, total)
-
-    def advance(self, completed: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Report, and add a point to each curve."""
-        self._inner.advance(completed, metrics)
-        if metrics:
-            self._curves = self._curves or Curves(self._directory)
-            self._curves.add(completed, metrics)
-
-    def finish(self) -> None:
-        """Close the task and the file."""
-        self._inner.finish()
-        if self._curves is not None:
-            self._curves.__exit__()
-            self._curves = None
-
-
 def log_trial(base: Path, trial: FrozenTrial, value: float | None) -> None:
     """Write a trial's parameters, reports and value to its directory under `base`.
 
     Numbers become points at step 0 under `params/`, reports the curve `objective/reported`, the value
     `objective/value`.
     """
-    with Curves(make_tb_log_dir(trial.number, base)) as curves:
-        numbers = {name: value for name, value in trial.params.items() if isinstance(value, int | float)}
-        curves.add(0, {f"params/{name}": float(value) for name, value in numbers.items()})
+    from tensorboard.summary import Writer  # here, because it is slow to load and few write curves
+
+    with closing(Writer(str(make_tb_log_dir(trial.number, base)))) as writer:
+        for name, chosen in trial.params.items():
+            if isinstance(chosen, int | float):
+                writer.add_scalar(f"params/{name}", float(chosen), 0)
         for step, reported in sorted(trial.intermediate_values.items()):
-            curves.add(step, {"objective/reported": reported})
+            writer.add_scalar("objective/reported", reported, step)
         if value is not None:
-            curves.add(0, {"objective/value": value})
+            writer.add_scalar("objective/value", value, 0)

@@ -5,7 +5,6 @@ import sweep_objectives
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from archetype_dagster.sweeps import RLHPOSweeper, make_tb_log_dir
-from archetype_dagster.sweeps.tensorboard import CurvesProgress
 
 
 def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
@@ -38,13 +37,3 @@ def test_a_sweep_writes_each_trial_s_parameters_reports_and_value(tmp_path: Path
         assert written["params/x"] == [(0, pytest.approx(row["x"]))]
         assert written["objective/value"] == [(0, pytest.approx(row["value"]))]
         assert [step for step, _ in written["objective/reported"]] == list(range(10))
-
-
-def test_progress_becomes_curves(tmp_path: Path) -> None:
-    progress = CurvesProgress(tmp_path / "stage")
-    progress.start("training", 100)
-    progress.advance(50, {"loss": 0.5})
-    progress.advance(75)
-    progress.advance(100, {"loss": 0.25})
-    progress.finish()
-    assert curves(tmp_path / "stage") == {"loss": [(50, 0.5), (100, 0.25)]}
