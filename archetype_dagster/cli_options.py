@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from archetype_dagster.errors import SettingsError
+from archetype_dagster.settings.yaml_text import read_yaml
 
 Pair = Annotated[str, typer.Option("--pair", help="Traded pair: BTC, ETH, DOT or BNB.")]
 Profile = Annotated[str, typer.Option("--profile", help="smoke, paper, extended, book-table, or a YAML file.")]
@@ -50,10 +50,7 @@ def overrides(source: str | None, path: Path | None, seed: int | None, assignmen
         key, separator, text = assignment.partition("=")
         if not separator or not key:
             raise SettingsError(f"--set needs key=value, got {assignment!r}")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise SettingsError(f"--set {key}: {text!r} is not a YAML value") from error
+        value = read_yaml(text, f"--set {key}: {text!r}")
         # A run's configuration is JSON, which knows no times.
         chosen[key.strip()] = value.isoformat() if isinstance(value, date) else value
     return chosen

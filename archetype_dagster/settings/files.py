@@ -6,9 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from archetype_dagster.errors import SettingsError
+from archetype_dagster.settings.yaml_text import read_yaml
 
 
 def config_text(relative_path: str) -> str:
@@ -44,10 +43,7 @@ def named_mapping(name: str, folder: str, *, kind: str) -> dict[str, Any]:
         raise SettingsError(
             f"unknown {kind} {name!r}; choose from {', '.join(shipped_names(folder))} or name a .yaml file"
         )
-    try:
-        tree = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise SettingsError(f"settings file {name} is not valid YAML: {error}") from error
+    tree = read_yaml(text, f"settings file {name}") or {}
     if not isinstance(tree, dict):
         raise SettingsError(f"settings file {name} must hold a mapping, got {type(tree).__name__}")
     return tree
