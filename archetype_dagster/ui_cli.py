@@ -29,6 +29,7 @@ def ui(
     assignments: options.Assignments = None,
     result: Annotated[Path | None, typer.Option("--result", help="Folder of the artifacts.")] = None,
     seed: options.Seed = None,
+    no_tracking: options.NoTracking = False,
 ) -> None:
     """Start the Dagster UI, its daemon and a code server on this machine; what dies is started again."""
     from resources.instance import instance_home, open_instance
@@ -38,7 +39,12 @@ def ui(
     with open_instance(home):
         pass
     changes = options.overrides(source, path, seed, assignments)
-    services = Services(home, port, _environment(home, profile, changes, result), _say)
+    environment = _environment(home, profile, changes, result)
+    if no_tracking:
+        from resources.tracking import OFF, TRACKING_VARIABLE
+
+        environment[TRACKING_VARIABLE] = OFF
+    services = Services(home, port, environment, _say)
     # Either signal ends the watch, and the context stops the processes.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

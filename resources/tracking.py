@@ -12,6 +12,7 @@ from pydantic import Field
 from archetype_dagster.types import JsonDict, Progress
 
 TRACKING_VARIABLE: Final = "ARCHETYPE_TRACKING_URI"
+OFF: Final = "off"
 
 
 class Tracker(Protocol):
@@ -65,7 +66,9 @@ class NoTracker:
 class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
     """Records materialisations in MLflow: a local SQLite store by default, a server by URI."""
 
-    enabled: bool = Field(default=True, description="False makes tracking a no-op.")
+    enabled: bool = Field(
+        default=True, description=f"False, or {TRACKING_VARIABLE}={OFF} in the environment, makes tracking a no-op."
+    )
     tracking_uri: str | None = Field(
         default=None,
         description=f"MLflow server or store; empty takes {TRACKING_VARIABLE} of the environment, or else keeps "
@@ -91,7 +94,7 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
             result_root: result folder, beside which the default store lies.
             parent: identity of the run that this one is a part of, and is shown inside.
         """
-        if not self.enabled:
+        if not self._wanted:
             return nullcontext(NoTracker())
         from resources.mlflow_runs import MlflowStore, MlflowTracker
 
@@ -103,8 +106,12 @@ class TrackingResource(dg.ConfigurableResource["TrackingResource"]):
 
     def with_curves(self, progress: Progress, directory: Path) -> Progress:
         """`progress`, which where TensorBoard is wanted also writes its metrics as curves to `directory`."""
-        if not (self.enabled and self.tensorboard):
+        if not (self._wanted and self.tensorboard):
             return progress
         from archetype_dagster.policy_training.tensorboard import TensorboardProgress
 
         return TensorboardProgress(progress, directory)
+
+    @property
+    def _wanted(self) -> bool:
+        return self.enabled and os.environ.get(TRACKING_VARIABLE) != OFF

@@ -140,12 +140,16 @@ class Browser:
             self.page("Input.dispatchKeyEvent", type=kind, **about)
 
     def click(self, expression: str) -> None:
-        """Press the mouse on the middle of the element that an expression finds."""
+        """Press the mouse on the middle of the element that an expression finds, once it stands still."""
         self.wait_for(f"Boolean({expression})")
-        place = self.value(
+        middle = (
             f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); "
             f"return [b.x + b.width / 2, b.y + b.height / 2] }})({expression})"
         )
+        place, before = self.value(middle), None
+        while place != before:
+            time.sleep(0.2)
+            place, before = self.value(middle), place
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.page("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **pressed)
