@@ -74,14 +74,21 @@ def _print_policies(name: str, artifact: Artifact) -> None:
     from assets.policy_runs import lead_rows, reward_rows
 
     summary = read_json(artifact.path(EVALUATION_FILE))
-    _print_rows(f"{name}: means over the episodes of the held-out window", reward_rows(summary))
+    rows = reward_rows(summary)
+    policies = [str(row["policy"]) for row in rows]
+    facts: list[dict[str, object]] = [
+        {"mean": fact.replace("_", " "), **{name: row[fact] for name, row in zip(policies, rows, strict=True)}}
+        for fact in rows[0]
+        if fact != "policy"
+    ]
+    _print_rows(f"{name}: episodes of the held-out window", facts)
     _print_rows("reward of the trained policy over the others'", lead_rows(summary))
 
 
 def _print_rows(title: str, rows: list[dict[str, object]]) -> None:
     table = Table(title=title, title_justify="left")
     for number, column in enumerate(rows[0]):
-        table.add_column(column.replace("_", " "), justify="right" if number else "left", no_wrap=not number)
+        table.add_column(column, justify="right" if number else "left", no_wrap=not number)
     for row in rows:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
     _console.print(table)

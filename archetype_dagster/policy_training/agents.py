@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
@@ -77,7 +78,7 @@ def sb3_adapter(spec: PolicySpec) -> SB3Adapter:
         SettingsError: the algorithm is of the other bridge.
     """
     algorithm, backbone = spec.algorithm, spec.backbone
-    policy = {
+    policy: dict[str, Any] = {
         "net_arch": list(algorithm.hidden_sizes),
         "features_extractor_class": "BackboneFeaturesExtractor",
         "features_extractor_kwargs": {
@@ -89,6 +90,7 @@ def sb3_adapter(spec: PolicySpec) -> SB3Adapter:
     }
     parameters: dict[str, Any] = {"learning_rate": algorithm.learning_rate, "gamma": algorithm.gamma}
     if isinstance(algorithm, PpoAlgorithm):
+        policy["log_std_init"] = math.log(algorithm.initial_deviation)
         parameters |= {
             "n_steps": algorithm.rollout_steps,
             "batch_size": algorithm.batch_size,

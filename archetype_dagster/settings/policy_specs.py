@@ -109,6 +109,9 @@ class PpoAlgorithm(PpoSettings):
     batch_size: Annotated[int, Field(ge=2)] = Field(64, description="Steps per gradient step.")
     gamma: _Gamma = Field(0.99, description="Discount per step.")
     max_gradient_norm: PositiveFloat = Field(0.5, description="Norm to which gradients are clipped.")
+    initial_deviation: PositiveFloat = Field(
+        1.0, description="Standard deviation of actions at the start; they reach from -1 to 1."
+    )
     hidden_sizes: tuple[PositiveInt, ...] = Field((64,), description="Units of the layers of actor and critic each.")
 
 
