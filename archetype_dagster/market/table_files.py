@@ -17,7 +17,7 @@ import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.delimited import Layout, RowBlock, read_blocks
-from archetype_dagster.market.files import DataFile, find_files
+from archetype_dagster.market.files import UNPACKED_ALLOWANCE, UNPACKED_RATIO_LIMIT, DataFile, find_files
 from archetype_dagster.market.record_batches import batch_rows
 from archetype_dagster.market.tables import CLOCKS, Table
 from archetype_dagster.settings import PairSettings
@@ -112,13 +112,14 @@ def _scanned(file: Path, scan: Callable[[Path], pl.LazyFrame]) -> Table:
 
 def _json_table(file: Path) -> Table:
     try:
+        limit = min(_JSON_LIMIT, max(UNPACKED_ALLOWANCE, UNPACKED_RATIO_LIMIT * file.stat().st_size))
         with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as stream:
-            content = stream.read(_JSON_LIMIT + 1)
-        rows = json.loads(content) if len(content) <= _JSON_LIMIT else None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+            content = stream.read(limit + 1)
+        rows = json.loads(content) if len(content) <= limit else None
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise MarketDataError(f"not a readable JSON file ({error})", file=file) from error
     if not isinstance(rows, list) or not rows:
-        raise MarketDataError(f"a JSON table must be a list of rows of at most {_JSON_LIMIT} bytes", file=file)
+        raise MarketDataError(f"a JSON table must be a list of rows of at most {limit} bytes", file=file)
     try:
         if isinstance(rows[0], list):
             frame = pl.DataFrame(rows, schema=list(JSON_ROW), orient="row", infer_schema_length=None)

@@ -108,6 +108,9 @@ def check_backfill(
     for pair in PAIRS:
         assert alone(folder / "alone", pair)
     assert files(root) == files(folder / "alone")
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert b"Creating Celery run worker job task" in written or b"RUN_START" in written
+    assert b"-test-password" not in written
 
 
 @pytest.mark.slow
