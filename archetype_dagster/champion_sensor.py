@@ -1,6 +1,6 @@
 """The sensor that notices a new exported bundle and has it compared with the champion."""
 
-from typing import Final
+from typing import Any, Final, cast
 
 import dagster as dg
 
@@ -27,7 +27,7 @@ def new_bundle(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.Skip
     requests = []
     for pair, record in sorted(newest.items()):
         exported = context.instance.get_run_by_id(record.run_id)
-        resources = {} if exported is None else exported.run_config.get("resources", {})
+        resources = {} if exported is None else cast(dict[str, Any], exported.run_config.get("resources", {}))
         made = record.asset_materialization
         content = made.metadata["content_hash"].value if made is not None else record.storage_id
         requests.append(

@@ -1,4 +1,4 @@
-"""Runs in an MLflow store: found again by identity, curves sent in batches. With `registry` the only importer of MLflow."""
+"""Runs in an MLflow store: found again by identity, curves sent in batches. Only `registry` imports MLflow besides."""
 
 import logging
 import os

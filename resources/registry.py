@@ -27,7 +27,7 @@ from mlflow.entities import RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
-from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 
 CHAMPION: Final = "champion"
 HASH_TAG: Final = "archetype.bundle"
@@ -194,7 +194,10 @@ def bundle_signature() -> ModelSignature:
     candles = [name for name, dtype in BARS_SCHEMA.items() if name in ("open", "high", "low", "close", "volume")]
     levels = book_columns(MIN_BOOK_LEVELS)
     first = set(levels[:4])
-    inputs = [ColSpec(DataType.datetime, "timestamp"), *(ColSpec(DataType.double, name) for name in candles)]
+    inputs: list[ColSpec | TensorSpec] = [
+        ColSpec(DataType.datetime, "timestamp"),
+        *(ColSpec(DataType.double, name) for name in candles),
+    ]
     inputs += [ColSpec(DataType.double, name, required=name in first) for name in levels]
     outputs = {
         "action": DataType.string,
@@ -202,7 +205,8 @@ def bundle_signature() -> ModelSignature:
         "tau": DataType.long,
         "overridden": DataType.boolean,
     }
-    return ModelSignature(Schema(inputs), Schema([ColSpec(dtype, name) for name, dtype in outputs.items()]))
+    columns: list[ColSpec | TensorSpec] = [ColSpec(dtype, name) for name, dtype in outputs.items()]
+    return ModelSignature(Schema(inputs), Schema(columns))
 
 
 @contextmanager

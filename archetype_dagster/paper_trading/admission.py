@@ -73,15 +73,11 @@ def _seen_together(bars: Sequence[FeedBar], length: timedelta) -> list[SeenBar]:
         {**{name: bar.row.get(name) for name in schema}, "timestamp": end} for bar, end in zip(bars, ends, strict=True)
     ]
     frame = pl.DataFrame(rows, schema=schema)
-    flags = {
-        "off_grid_bar": [bool((end - _EPOCH) % length) for end in ends],
-        "locked_book": frame.select(locked()).to_series(),
-        "crossed_book": frame.select(crossed()).to_series(),
-        "one_sided_book": frame.select(empty_side()).to_series(),
-        "zero_size": frame.select(zero_size(levels)).to_series(),
-    }
+    own = {"locked_book": locked(), "crossed_book": crossed(), "one_sided_book": empty_side()}
+    found = frame.select(**own, zero_size=zero_size(levels)).to_dict(as_series=False)
+    flags = {"off_grid_bar": [bool((end - _EPOCH) % length) for end in ends], **found}
     return [
-        SeenBar(bar.cursor, end, row, broken, tuple(name for name, found in flags.items() if found[place]))
+        SeenBar(bar.cursor, end, row, broken, tuple(name for name, rows_with in flags.items() if rows_with[place]))
         for place, (bar, end, row, broken) in enumerate(
             zip(bars, ends, frame.iter_rows(named=True), bar_faults(frame), strict=True)
         )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,21 +20,24 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from archetype_dagster.artifacts import write_json
 from archetype_dagster.backtest.accounts import SplitAccounts
 from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.backtest.replay import replay_priced
+from archetype_dagster.cli import app
 from archetype_dagster.codebook import Codebook
 from archetype_dagster.deployment import OnnxPolicy, export_policy
 from archetype_dagster.deployment.bundle import seal_bundle
-from archetype_dagster.errors import ArtifactError
+from archetype_dagster.errors import ArchetypeError, ArtifactError
 from archetype_dagster.market.bars import assign_segments
 from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
 from archetype_dagster.market.features import FEATURE_NAMES
 from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.market.sources import bars_for
 from archetype_dagster.market.splits import split_dataset
+from archetype_dagster.paper_cli import STOPPED
 from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
 from archetype_dagster.refinement.adapter import context_size
 from archetype_dagster.refinement.network import RefinerNetwork
@@ -40,14 +50,14 @@ from archetype_dagster.settings import Settings, load_settings
 F = len(FEATURE_NAMES)
 SETTINGS = {
     "market.synthetic.start": "2023-01-01T00:00:00Z",
-    "market.synthetic.end": "2023-01-07T00:00:00Z",
+    "market.synthetic.end": "2023-01-06T06:00:00Z",
     "market.book_levels": 5,
     "splits.train_start": "2023-01-01T00:00:00Z",
     "splits.train_end": "2023-01-04T00:00:00Z",
     "splits.validation_start": "2023-01-04T00:00:00Z",
     "splits.validation_end": "2023-01-05T00:00:00Z",
     "splits.test_start": "2023-01-05T00:00:00Z",
-    "splits.test_end": "2023-01-07T00:00:00Z",
+    "splits.test_end": "2023-01-06T06:00:00Z",
     "planner.horizon_bars": 12,
     "codebook.num_codes": 4,
     "codebook.code_dim": 4,
@@ -81,7 +91,7 @@ class Recorded:
         self.settings = load_settings("smoke", {**SETTINGS, **changes})
         whole = bars_for(self.settings, "ETH")
         # An outage within the test split.
-        lost = pl.col("timestamp").dt.strftime("%Y-%m-%d %H").is_in(["2023-01-06 03", "2023-01-06 04"])
+        lost = pl.col("timestamp").dt.strftime("%Y-%m-%d %H").is_in(["2023-01-05 08", "2023-01-05 09"])
         self.bars = assign_segments(whole.filter(~lost), bar_minutes=10)
         table: FeatureTable = build_feature_table(self.bars, self.settings, "ETH")
         policy = random_policy(self.settings)
@@ -182,7 +192,7 @@ def test_a_trader_restarted_in_the_middle_of_a_horizon_goes_on_as_if_never_stopp
     with Journal(tmp_path / "whole") as journal:
         recorded.session(journal).run(Silent())
     rows = pl.read_parquet(recorded.feed)
-    for stop in (rows.height - 200, rows.height - 77, rows.height):
+    for stop in (rows.height - 150, rows.height - 29, rows.height):
         rows.head(stop).write_parquet(tmp_path / "feed.parquet")
         with Journal(tmp_path / "cut") as journal:
             recorded.session(journal, FileFeed(tmp_path / "feed.parquet", follow=False)).run(Silent())
@@ -196,3 +206,69 @@ def test_another_bundles_journal_is_refused(recorded: Recorded, tmp_path: Path):
         journal.commit({"kind": "bar", "cursor": "a:0"}, {"identity": {"bundle": "another", "settings": ""}})
         with pytest.raises(ArtifactError, match="is the journal of bundle another, not of"):
             recorded.session(journal)
+
+
+def paper(recorded: Recorded, journal: Path, *options: str) -> Any:
+    command = ["paper", "--bundle", str(recorded.bundle), "--feed", str(recorded.feed), "--journal", str(journal)]
+    return CliRunner().invoke(app, [*command, "--start", recorded.start, *options])
+
+
+def test_the_command_trades_goes_on_and_tells_a_stop_by_its_exit_code(recorded: Recorded, tmp_path: Path):
+    off = ["--set", "paper_trading.limits.stale_bars=null", "--set", "paper_trading.limits.max_drawdown=null"]
+    whole = paper(recorded, tmp_path / "whole", *off)
+    assert whole.exit_code == 0, whole.output
+    assert "net value" in whole.output
+    records = (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()
+    again = paper(recorded, tmp_path / "whole", *off)
+    assert again.exit_code == 0
+    assert f"ETH: going on after record {len(records)} of" in again.output
+    assert (tmp_path / "whole" / "journal.jsonl").read_text().splitlines() == records
+    stopped = paper(recorded, tmp_path / "stopped")
+    assert stopped.exit_code == STOPPED
+    assert "stopped: no usable bar for 6 bar lengths after 2023-01-05T07:50:00+00:00" in stopped.output
+    assert paper(recorded, tmp_path / "stopped").exit_code == STOPPED
+    assert paper(recorded, tmp_path / "stopped", "--go-on").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--provider", "NoneSuch"), "NoneSuch"),
+        (("--source", "candles", "--follow"), "only files of bars can be followed, got --source candles"),
+        (("--set", "paper_trading.limits.max_drawdown=2"), "paper_trading.limits.max_drawdown"),
+    ],
+)
+def test_the_command_refuses_in_one_line(recorded: Recorded, tmp_path: Path, options: tuple[str, ...], message: str):
+    refused = paper(recorded, tmp_path, *options)
+    assert isinstance(refused.exception, ArchetypeError)
+    assert message in str(refused.exception)
+
+
+def test_a_followed_folder_is_traded_as_files_appear_until_interrupted(recorded: Recorded, tmp_path: Path):
+    rows, folder, journal = pl.read_parquet(recorded.feed), tmp_path / "feed", tmp_path / "journal"
+    folder.mkdir()
+    cuts = [0, rows.height - 60, rows.height - 30, rows.height]
+    options = ["--feed", str(folder), "--journal", str(journal), "--start", recorded.start]
+    chosen = {"poll_seconds": 0.05, "limits.stale_bars": "null", "limits.max_drawdown": "null"}
+    options += [part for name, value in chosen.items() for part in ("--set", f"paper_trading.{name}={value}")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    code = "import sys; from archetype_dagster.cli import main; sys.argv[0] = 'archetype'; main()"
+    command = [sys.executable, "-c", code, "paper", "--bundle", str(recorded.bundle), "--follow", *options]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
+            rows[begin:end].write_parquet(folder / f".{number}.tmp")
+            (folder / f".{number}.tmp").rename(folder / f"{number}.parquet")
+            last = rows["timestamp"][end - 1].isoformat()
+            while not (journal / "state.json").exists() or last not in (journal / "state.json").read_text():
+                assert process.poll() is None, process.communicate()[0]
+                time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        output = process.communicate()[0]
+    assert process.returncode == 130, output
+    assert "interrupted; the same command goes on from the journal" in output
+    with Journal(journal) as book:
+        ends = [record["bar_end"] for record in book.records()]
+    first = int(rows["timestamp"].search_sorted(datetime.fromisoformat(recorded.start)))
+    assert ends == [end.isoformat() for end in rows["timestamp"][first:]]
