@@ -85,8 +85,9 @@ class MarketTask(BlockTask):
         """See `BlockTask.state`: the market's copies in the middle of their episodes."""
         arrays = {f"env/{name}": array for name, array in self.env.core.state().items()}
         arrays["env/starts"] = np.asarray(agent._last_episode_starts)
-        perturbed = isinstance(agent, PerturbedTargetDQN)
-        return arrays, {"copies": agent.copies, "next_copy": agent.next_copy} if perturbed else {}
+        if isinstance(agent, PerturbedTargetDQN):
+            return arrays, {"copies": agent.copies, "next_copy": agent.next_copy}
+        return arrays, {}
 
     def restore(self, agent: BaseAlgorithm, arrays: Mapping[str, np.ndarray], facts: JsonDict) -> None:
         """See `BlockTask.restore`."""

@@ -27,7 +27,7 @@ def pack_agent(agent: BaseAlgorithm, beside: Mapping[str, nn.Module]) -> tuple[d
     packed = pack_training_state({"policy": agent.policy, **beside}, first)
     for name, optimizer in others:
         packed |= {f"{name}/{key}": tensor for key, tensor in pack_training_state({}, optimizer).items()}
-    if isinstance(agent, SAC) and agent.ent_coef_optimizer is not None:
+    if isinstance(agent, SAC) and agent.log_ent_coef is not None:
         packed[_ENTROPY] = agent.log_ent_coef.detach()
     # The library lists a shared extractor under several names, and safetensors refuses shared memory.
     packed = {name: tensor.clone() for name, tensor in packed.items()}
@@ -53,7 +53,7 @@ def restore_agent(
         prefix = f"{name}/"
         part = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
         unpack_training_state(part, {}, optimizer)
-    if isinstance(agent, SAC) and agent.ent_coef_optimizer is not None:
+    if isinstance(agent, SAC) and agent.log_ent_coef is not None:
         agent.log_ent_coef.data.copy_(tensors[_ENTROPY])
     agent.num_timesteps = facts["steps"]
     if isinstance(agent, OffPolicyAlgorithm):

@@ -209,7 +209,7 @@ class _VectorTask(BlockTask):
     def begin(self, agent: BaseAlgorithm, block: int) -> None:
         """See `BlockTask.begin`: nothing of an episode is saved, so that nothing of an environment has to be."""
         self.env.seed(derive_seed(self.seed, self.name, "starts", block) % 2**31)
-        agent._last_obs = self.env.reset()
+        agent._last_obs = np.asarray(self.env.reset())
         agent._last_episode_starts = np.ones(self.env.num_envs, dtype=np.bool_)
 
     def metrics(self, agent: BaseAlgorithm) -> dict[str, float | None]:

@@ -61,8 +61,8 @@ def _rows(frame: pl.DataFrame, window: tuple[datetime, datetime]) -> pl.DataFram
     kept = frame.filter(pl.col("timestamp") >= low, pl.col("timestamp") < high)
     if kept.is_empty():
         raise MarketDataError(
-            f"no row ends from {low} until before {high}; there are rows from {frame['timestamp'].min()} "
-            f"to {frame['timestamp'].max()}",
+            f"no row ends from {low} until before {high}; there are rows from {frame['timestamp'][0]} "
+            f"to {frame['timestamp'][-1]}",
             field="timestamp",
         )
     return kept

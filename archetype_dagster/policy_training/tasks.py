@@ -92,7 +92,7 @@ def scaled(scaler: FeatureScaler | None, observations: StateArray) -> StateArray
     if scaler is None:
         return observations
     bars = observations.reshape(*observations.shape[:-1], -1, len(scaler.mean))
-    return scaler.transform(bars).reshape(observations.shape)
+    return scaler.transform(bars.astype(np.float64)).reshape(observations.shape)
 
 
 def random_observations(env: HistoryEnv, steps: int, *, seed: int) -> StateArray:

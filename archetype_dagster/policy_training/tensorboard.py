@@ -21,7 +21,7 @@ class TensorboardProgress:
         from torch.utils.tensorboard import SummaryWriter
 
         self.inner = inner
-        self.writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+        self.writer = SummaryWriter(str(directory))
 
     def start(self, description: str, total: int) -> None:
         """Open a task."""
@@ -31,10 +31,10 @@ class TensorboardProgress:
         """Report, and add a point to each curve; it is on disk when this returns."""
         self.inner.advance(completed, metrics)
         for name, value in (metrics or {}).items():
-            self.writer.add_scalar(name, value, completed)  # type: ignore[no-untyped-call]
-        self.writer.flush()  # type: ignore[no-untyped-call]
+            self.writer.add_scalar(name, value, completed)
+        self.writer.flush()
 
     def finish(self) -> None:
         """Close the task and the file."""
-        self.writer.close()  # type: ignore[no-untyped-call]
+        self.writer.close()
         self.inner.finish()
