@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from archetype_dagster import cli_options as options
+from archetype_dagster.acceptance_cli import acceptance
 from archetype_dagster.calibrate_cli import app as calibrate_app
 from archetype_dagster.cli_runs import materialise, print_error, print_report
 from archetype_dagster.crosscheck_cli import audit, crosscheck
@@ -159,6 +160,7 @@ app.command("train-policy")(train_policy)
 app.command("audit")(audit)
 app.command("crosscheck")(crosscheck)
 app.command("sweep")(sweep)
+app.command("acceptance")(acceptance)
 app.command("paper")(paper)
 app.command("ui")(ui)
 

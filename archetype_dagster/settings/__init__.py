@@ -3,6 +3,7 @@
 A profile is a YAML file in `configs/profiles/`; what it leaves out has the paper's value.
 """
 
+from archetype_dagster.settings.acceptance import AcceptanceSettings
 from archetype_dagster.settings.baselines import BaselineSettings
 from archetype_dagster.settings.engine import (
     EngineDepthPolicy,
@@ -59,6 +60,7 @@ from archetype_dagster.types import DepthPolicy, FeatureScale, HorizonBoundary
 __all__ = [
     "MAX_WINDOWS",
     "PAIRS",
+    "AcceptanceSettings",
     "BaselineSettings",
     "CleanRlSettings",
     "CodebookSettings",
