@@ -104,12 +104,12 @@ def verify_files(directory: Path, *, required: Sequence[str]) -> str:
     hashes = sums["files"]
     if sums.get("bundle") != json_hash(hashes):
         raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not have the hash it states for the bundle; {_AGAIN}")
+    for name in hashes:
+        if not (directory / name).is_file():
+            raise ArtifactError(f"{directory / name} is missing although {CHECKSUMS_FILE} lists it; {_AGAIN}")
     for name, expected in hashes.items():
-        path = directory / name
-        if not path.is_file():
-            raise ArtifactError(f"{path} is missing although {CHECKSUMS_FILE} lists it; {_AGAIN}")
-        if file_hash(path) != expected:
-            raise ArtifactError(f"{path} does not have the hash {CHECKSUMS_FILE} states; {_AGAIN}")
+        if file_hash(directory / name) != expected:
+            raise ArtifactError(f"{directory / name} does not have the hash {CHECKSUMS_FILE} states; {_AGAIN}")
     for name in required:
         if name not in hashes:
             raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not list {name}; {_AGAIN}")

@@ -71,14 +71,11 @@ class OnnxPolicyStrategy(BaseStrategy):
     def on_bar(self, bar: Bar, ctx: BarContext) -> list[Target]:
         """The position wanted from this bar's end on."""
         leg = self._leg or bar.instrument
-        decision = self.policy.on_bar(self._row(leg, ctx))
+        decision = self.policy.on_bar(ctx.row(instrument=leg))
         if decision is None:
             return [Target(leg, 0.0)]
         wanted = Target(leg, self.policy.position(decision.action), tag=_tag(decision))
         return [Target(leg, 0.0), wanted] if self._settles(decision) else [wanted]
-
-    def _row(self, leg: Instrument, ctx: BarContext) -> Mapping[str, Any]:
-        return ctx.history(1, instrument=leg).row(0, named=True)
 
     def _settles(self, decision: Decision) -> bool:
         return decision.tau == 0 and self.policy.manifest["horizon_boundary"] == "settle"

@@ -7,13 +7,21 @@ import shutil
 from pathlib import Path
 
 import dagster as dg
+import numpy as np
 import polars as pl
 import pytest
 from mlflow import MlflowClient
 
-from archetype_dagster.artifacts import MANIFEST_NAME, read_json, read_manifest
+from archetype_dagster.artifacts import MANIFEST_NAME, open_artifact, read_json, read_manifest
+from archetype_dagster.backtest import BacktestEngine, spot_instrument
+from archetype_dagster.backtest.accounts import SplitAccounts
+from archetype_dagster.deployment import BundleGraphs, OnnxPolicy, OnnxPolicyStrategy, replay_bundle
+from archetype_dagster.deployment.streaming_parity import bars_for_rows, stream_bars
 from archetype_dagster.jobs import Outcome
+from archetype_dagster.pipeline.inputs import bars_of, splits_of
 from archetype_dagster.pipeline.stages import CORE_STAGES
+from archetype_dagster.reporting import read_ledger
+from archetype_dagster.settings import load_settings
 from resources.storage import FOLDERS
 from resources.tracking import TrackingResource
 
@@ -79,6 +87,30 @@ def test_acr_is_asr_avol_over_mdd_on_every_row(finished: tuple[Path, Outcome]):
         if values["calmar"] is not None:
             expected = values["sharpe"] * values["annual_volatility"] / values["max_drawdown"]
             assert values["calmar"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_bundle_fed_bar_by_bar_trades_the_test_split_as_it_was_judged(finished: tuple[Path, Outcome], tiny):
+    folder, settings = finished[0] / "ETH", load_settings("smoke", tiny)
+    artifacts = {kind: open_artifact(folder / FOLDERS[kind], kind=kind) for kind in EVERYTHING - {"leaderboard"}}
+    bars, test = bars_of(artifacts["market_bars"]), splits_of(artifacts["feature_table"], settings).test
+    dates, directory = settings.splits, artifacts["onnx_policy"].directory
+    judged = read_ledger(artifacts["evaluation_report"].directory, commission_rate=settings.execution.commission_rate)
+
+    decided = stream_bars(OnnxPolicy.load(directory), bars_for_rows(bars, test))
+    assert [one.timestamp.replace(tzinfo=None) for one in decided] == test.timestamps.tolist()
+    actions = np.array([one.action for one in decided], dtype=np.int8)
+    ledger = SplitAccounts(bars, test, settings, (dates.test_start, dates.test_end)).trade(actions)
+    np.testing.assert_array_equal(ledger.action, judged.action)
+    np.testing.assert_allclose(ledger.net_value, judged.net_value, rtol=1e-9)
+    np.testing.assert_array_equal(replay_bundle(BundleGraphs.load(directory), test), actions)
+
+    engine = BacktestEngine(judged.initial_capital, execution=settings.execution)
+    fed = bars_for_rows(bars, test)
+    engine.add(spot_instrument("ETH", "USDT"), fed, liquidity_scale=settings.pair("ETH").liquidity_scale)
+    result = engine.run(OnnxPolicyStrategy(directory))
+    # The evaluation trades nothing on its last bar, where it could only cost.
+    common = slice(-min(len(judged), fed.height), -1)
+    np.testing.assert_allclose(result.bars["net_value"].to_numpy()[common], judged.net_value[common], rtol=1e-9)
 
 
 def test_a_second_run_reuses_everything(result: Path, run_tiny):

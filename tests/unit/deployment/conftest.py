@@ -82,8 +82,17 @@ def make_policy(deployment_settings) -> Callable[..., TradingPolicy]:
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            selector = SelectorNetwork(features, settings.codebook.num_codes, settings.selection.hidden_sizes)
-            refiner = RefinerNetwork(features, context_size(settings.codebook.code_dim), 32)
+            selector = SelectorNetwork(
+                features,
+                settings.codebook.num_codes,
+                settings.selection.hidden_sizes,
+                **settings.selection.market_input,
+            )
+            # Each network from a seed of its own, so that one's backbone leaves the other as it is.
+            torch.manual_seed(seed + 1)
+            refiner = RefinerNetwork(
+                features, context_size(settings.codebook.code_dim), 32, **settings.refinement.market_input
+            )
         with torch.no_grad():
             modules.quantizer.codes.copy_(torch.randn(modules.quantizer.codes.shape, generator=generator))
             modules.decoder.head.weight.mul_(8.0)

@@ -95,6 +95,7 @@ def test_history_ends_now_and_a_kept_context_stays_at_its_time(engine_on, script
         assert frame["close"].to_list() == [100.0, 101.0, 102.0, 103.0][: number + 1]
         assert frame["timestamp"][-1] == ctx.time
         assert ctx.values("close", 2).tolist() == frame["close"].to_list()[-2:]
+        assert ctx.row() == frame.row(-1, named=True)
         assert ctx.marks[SPOT] == pytest.approx(100 + number)
     with pytest.raises(MarketDataError, match="unknown column"):
         strategy.contexts[0].values("future")
