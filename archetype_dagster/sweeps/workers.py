@@ -162,7 +162,7 @@ def serve(runner: TrialRunner, connection: Connection) -> None:
     connection.send(_READY)
     while (assignment := connection.recv()) is not None:
         outcome = runner.run(study, assignment)
-        connection.send(outcome if outcome.error is None else replace(outcome, error=_sendable(outcome)))
+        connection.send(outcome if outcome.error is None else replace(outcome, error=sendable_error(outcome)))
 
 
 def refuse_unsendable(runner: TrialRunner) -> None:
@@ -185,6 +185,15 @@ def refuse_unsendable(runner: TrialRunner) -> None:
             raise ValueError(f"objective {name} was typed at a prompt, which no worker process can import: {cure}")
 
 
+def sendable_error(outcome: Outcome) -> Exception:
+    """The error itself if it survives the way to the other process, else one with its text."""
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(outcome.error))
+    except _UNSENDABLE:
+        return SweepError(outcome.told)
+    return outcome.error or SweepError(outcome.told)
+
+
 def _greet(worker: Worker) -> None:
     """Wait until a worker says that it is there."""
     ready = None
@@ -204,15 +213,6 @@ def _ending(process: BaseProcess) -> str:
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
-
-
-def _sendable(outcome: Outcome) -> Exception:
-    """The error itself if it survives the way to the other process, else one with its text."""
-    try:
-        ForkingPickler.loads(ForkingPickler.dumps(outcome.error))
-    except _UNSENDABLE:
-        return SweepError(outcome.told)
-    return outcome.error or SweepError(outcome.told)
 
 
 def _die_with_parent() -> None:

@@ -38,10 +38,6 @@ def failing(params, trial: Trial):
     raise RuntimeError(f"broken engine {trial.number}")
 
 
-def failing_oddly(params):
-    raise TwoPartError("odd", "engine")
-
-
 def failing_for_b(params):
     if params["kind"] == "b":
         raise RuntimeError("no b")
@@ -49,7 +45,7 @@ def failing_for_b(params):
 
 
 def slow(params):
-    time.sleep(0.05)
+    time.sleep(0.3)
     return parabola(params)
 
 
@@ -70,4 +66,6 @@ if __name__ == "__main__":
     # Workers know the function by the name of this module, not as one of a script.
     import sweep_objectives
 
+    # A shell that starts the tests in the background lets its children ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     slow_sweeper(Path(sys.argv[1]), n_jobs=2).sweep(sweep_objectives.slow)

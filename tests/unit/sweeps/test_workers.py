@@ -15,6 +15,8 @@ from sweep_objectives import SPACE, parabola
 from archetype_dagster.errors import SweepError
 from archetype_dagster.sweeps import RLHPOSweeper, SweepResult
 from archetype_dagster.sweeps.storage import StudyStorage
+from archetype_dagster.sweeps.trials import Outcome
+from archetype_dagster.sweeps.workers import sendable_error
 
 
 def whole(result: SweepResult, n_trials: int) -> bool:
@@ -101,8 +103,10 @@ def test_when_all_fail_in_workers_the_first_error_is_raised_with_where_it_was() 
 
 
 def test_an_error_that_cannot_travel_is_told_as_text() -> None:
-    with pytest.raises(SweepError, match="TwoPartError: odd engine"):
-        RLHPOSweeper("s", 2, SPACE, n_jobs=2).sweep(sweep_objectives.failing_oddly)
+    odd, plain = sweep_objectives.TwoPartError("odd", "engine"), KeyError("gone")
+    assert sendable_error(Outcome(TrialState.FAIL, error=plain, told="KeyError: gone")) is plain
+    told = sendable_error(Outcome(TrialState.FAIL, error=odd, told="TwoPartError: odd engine"))
+    assert (type(told), str(told)) == (SweepError, "TwoPartError: odd engine")
 
 
 def test_a_trial_that_kills_every_worker_is_given_up(tmp_path: Path) -> None:
