@@ -53,7 +53,7 @@ class MarketWindows:
     def portions(self, rows: torch.Tensor) -> Iterator[torch.Tensor]:
         """`at` of the rows (n,) in portions that bound the memory; single states come all at once."""
         size = len(rows) if self.lookback_bars == 1 else max(1, _BARS_AT_ONCE // self.lookback_bars)
-        return (self.at(portion) for portion in rows.split(max(1, size)))
+        return (self.at(portion) for portion in torch.split(rows, max(1, size)))
 
     def through(self, network: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         """What a network makes of each row's input, portion by portion, without gradients: (n, ...)."""
