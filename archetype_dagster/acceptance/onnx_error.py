@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +10,27 @@ import numpy as np
 from archetype_dagster.acceptance.metric import AcceptanceMetric, Target
 from archetype_dagster.acceptance.policies import AcceptanceRun
 from archetype_dagster.backtest.accounts import SplitAccounts
-from archetype_dagster.backtest.policy import decide
+from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.deployment import OnnxPolicy, export_policy
 from archetype_dagster.deployment.streaming_parity import bars_for_rows, stream_bars
 from archetype_dagster.errors import MarketDataError
+from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.pipeline.inputs import bars_of, policy_of, splits_of, table_of
+from archetype_dagster.pipeline.stages import STAGES
 from archetype_dagster.settings import Settings
 from archetype_dagster.studies.runs import across_seeds
 from archetype_dagster.studies.training import StudyRun
 from archetype_dagster.types import ActionArray, JsonDict
+
+
+@dataclass(frozen=True)
+class _Export:
+    policy: TradingPolicy
+    scaler: FeatureScaler
+    pair: str
+
+    def save(self, directory: Path) -> None:
+        export_policy(self.policy, self.scaler, directory, pair=self.pair)
 
 
 def onnx_pnl_error(run: AcceptanceRun) -> AcceptanceMetric:
@@ -58,9 +70,9 @@ def _compare(run: AcceptanceRun, settings: Settings) -> JsonDict:
         test = test.rows(slice(0, run.settings.onnx_bars))
     dates = settings.splits
     accounts = SplitAccounts(bars, test, settings, (dates.test_start, dates.test_end))
-    with tempfile.TemporaryDirectory() as folder:
-        export_policy(policy, table_of(table).scaler, Path(folder), pair=run.settings.pair)
-        decided = stream_bars(OnnxPolicy.load(folder), bars_for_rows(bars, test))
+    exported = _Export(policy, table_of(table).scaler, run.settings.pair)
+    bundle = run.cache.kept(STAGES["onnx_policy"], settings, run.settings.pair, [table, *phases], lambda _: exported)
+    decided = stream_bars(OnnxPolicy.load(bundle.directory), bars_for_rows(bars, test))
     if [one.timestamp.replace(tzinfo=None) for one in decided] != test.timestamps.tolist():
         raise MarketDataError("the bundle decides on other bars than the policy", field="timestamp")
     streamed: ActionArray = np.array([one.action for one in decided], dtype=np.int8)
