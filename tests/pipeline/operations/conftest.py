@@ -1,0 +1,152 @@
+"""A real code server, web server and daemon over a fresh instance, with the tiny settings."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from archetype_dagster.settings import load_settings
+from resources.instance import open_instance
+from resources.launcher import is_process_of_a_run
+from resources.services import Services
+
+LAUNCH = """
+mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
+  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
+  ... on PartitionSetNotFoundError { message } ... on UnauthorizedError { message } } }
+"""
+TERMINATE = """
+mutation($run: String!) { terminateRun(runId: $run) { __typename ... on TerminateRunFailure { message }
+  ... on PythonError { message } } }
+"""
+REPOSITORY = {"repositoryName": "__repository__", "repositoryLocationName": "archetype_dagster"}
+FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+
+
+class Stack:
+    """The services, asked over GraphQL and looked at through the instance."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], instance_changes: Mapping[str, Any]) -> None:
+        self.home, self.result = folder / "home", folder / "result"
+        self.file = folder / "settings.yaml"
+        folder.mkdir(parents=True, exist_ok=True)
+        tree = load_settings("smoke", settings)
+        self.file.write_text(yaml.safe_dump(tree.model_dump(mode="json")))
+        with open_instance(self.home):
+            pass
+        # The daemon's pauses are for machines that run for weeks.
+        quick = {"run_monitoring": {"poll_interval_seconds": 2}, **instance_changes}
+        configured = yaml.safe_load((self.home / "dagster.yaml").read_text())
+        for section, values in quick.items():
+            configured[section] = {**configured[section], **values}
+        (self.home / "dagster.yaml").write_text(yaml.safe_dump(configured))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.said: list[str] = []
+        self.services = Services(self.home, self.port, self.environment, self.said.append)
+        self.instance: dg.DagsterInstance
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "ARCHETYPE_SETTINGS": str(self.file),
+            "ARCHETYPE_RESULT": str(self.result),
+            "ARCHETYPE_TRACKING_URI": "off",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def running(self) -> Iterator[Stack]:
+        with self.services.running(), dg.DagsterInstance.from_config(str(self.home)) as self.instance:
+            self.wait(self._answers, "the web server", seconds=120)
+            yield self
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.address}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            told = json.load(answer)
+        assert "errors" not in told, told
+        return told["data"]
+
+    def backfill(self, job: str, partitions: list[str], **tags: str) -> str:
+        params = {
+            "selector": {"partitionSetName": f"{job}_partition_set", "repositorySelector": REPOSITORY},
+            "partitionNames": partitions,
+            "tags": [{"key": key.replace("__", "/"), "value": value} for key, value in tags.items()],
+        }
+        told = self.ask(LAUNCH, params=params)["launchPartitionBackfill"]
+        assert told["__typename"] == "LaunchBackfillSuccess", told
+        return told["backfillId"]
+
+    def terminate(self, run_id: str) -> None:
+        told = self.ask(TERMINATE, run=run_id)["terminateRun"]
+        assert told["__typename"] == "TerminateRunSuccess", told
+
+    def runs(self, backfill: str) -> list[dg.DagsterRun]:
+        return list(self.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill})))
+
+    def wait(self, ready: Callable[[], Any], what: str, *, seconds: float = 240) -> Any:
+        """The first true answer; what has died meanwhile is started again, as `archetype ui` does."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = ready()
+            if found:
+                return found
+            self.services.revive()
+            time.sleep(0.25)
+        log = self.services.log.read_text(errors="replace")[-3000:]
+        pytest.fail(f"waited {seconds:.0f} s for {what}\n{log}")
+
+    def wait_for_backfill(self, backfill: str, *, seconds: float = 240) -> list[dg.DagsterRun]:
+        def done() -> list[dg.DagsterRun]:
+            runs = self.runs(backfill)
+            over = runs and all(
+                (run.status in FINISHED and run.tags.get("dagster/will_retry") != "true") or _retried(run, runs)
+                for run in runs
+            )
+            return runs if over else []
+
+        return self.wait(done, f"backfill {backfill}", seconds=seconds)
+
+    def processes(self) -> list[int]:
+        """Numbers of the processes that execute the runs which have started and not ended."""
+        going = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+        found = [self.instance.run_launcher.process_of(run.run_id) for run in going]
+        return [process for process in found if process is not None and is_process_of_a_run(process)]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.address}/server_info", timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+def _retried(run: dg.DagsterRun, runs: list[dg.DagsterRun]) -> bool:
+    return any(other.parent_run_id == run.run_id for other in runs)
+
+
+@pytest.fixture(scope="session")
+def make_stack(tmp_path_factory: pytest.TempPathFactory, tiny: Mapping[str, Any]) -> Callable[..., Stack]:
+    """Builds a `Stack` with the tiny settings and changes."""
+
+    def make(name: str, settings: Mapping[str, Any] | None = None, **instance: Mapping[str, Any]) -> Stack:
+        return Stack(tmp_path_factory.mktemp(name), {**tiny, **(settings or {})}, instance)
+
+    return make
