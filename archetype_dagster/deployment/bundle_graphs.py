@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LogitArray = NDArray[np.float32]
 DecoderState = tuple[StateArray, StateArray]
+Inputs = dict[str, NDArray[Any]]
 
 
 class BundleGraphs:
@@ -100,7 +101,7 @@ class BundleGraphs:
     ) -> tuple[LogitArray, DecoderState]:
         """One bar of the decoder: float32 (B, F), int64 (B,) and its state -> float32 (B, 3) and its next state."""
         hidden, cell = state
-        inputs = {"state": states, "code": codes, "hidden_in": hidden, "cell_in": cell}
+        inputs: Inputs = {"state": states, "code": codes, "hidden_in": hidden, "cell_in": cell}
         logits, hidden, cell = self._run(self._decoder, "decoder", inputs)
         return logits, (hidden, cell)
 
@@ -126,7 +127,7 @@ class BundleGraphs:
         """
         if self._refiner is None:
             raise ValueError("this policy was exported without a refiner")
-        inputs = {
+        inputs: Inputs = {
             _market_input(self.refiner_bars): market,
             "code": codes,
             "base_action": base_actions.astype(np.int64, copy=False),
@@ -135,9 +136,7 @@ class BundleGraphs:
         }
         return self._run(self._refiner, "refiner", inputs)[0]
 
-    def _run(
-        self, session: onnxruntime.InferenceSession, name: str, inputs: dict[str, NDArray[Any]]
-    ) -> list[LogitArray]:
+    def _run(self, session: onnxruntime.InferenceSession, name: str, inputs: Inputs) -> list[LogitArray]:
         outputs: list[LogitArray] = session.run(self._outputs[name], inputs)
         return outputs
 

@@ -74,6 +74,7 @@ class OnnxPolicy:
         self._window: StateArray = np.zeros(
             (max(self.graphs.selector_bars, self.graphs.refiner_bars), len(FEATURE_NAMES)), dtype=np.float32
         )
+        self._decoder: DecoderState = self.graphs.initial_state(1)
         self._start()
 
     @classmethod
@@ -190,7 +191,7 @@ class OnnxPolicy:
         """A gap: no horizon is open, nothing is held and no earlier row is looked back at."""
         self._run = HorizonRun()
         self._window[:] = 0.0
-        self._decoder: DecoderState = self.graphs.initial_state(1)
+        self._decoder = self.graphs.initial_state(1)
 
     def _decide(self, bar: SingleBar) -> Decision:
         graphs, mark = self.graphs, float(bar.mid[0])
