@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from pydantic import ValidationError
 from torch import nn
 
 from archetype_dagster.checkpoints import ResumePoint
@@ -52,7 +51,8 @@ class CleanRLAdapter:
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.settings = settings if isinstance(settings, CleanRlSettings) else _checked(settings)
+        given = settings if isinstance(settings, Mapping) else settings.model_dump()
+        self.settings = CleanRlSettings.checked(dict(given), {}, "CleanRL settings")
         self.observation_space, self.action_space = observation_space, action_space
         self.seed, self.device = seed, torch.device(device)
         with seeded_initialisation(seed, BRIDGE, "initialisation"):
@@ -96,10 +96,7 @@ class CleanRLAdapter:
         progress.start(BRIDGE, updates * rollout)
         optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate, eps=1e-5)
         course = Course(self.network, optimizer, judge, {round(updates * n / evaluations) for n in range(evaluations)})
-        first = course.restore(resume or ResumePoint(None, ""))
-        if first is None:
-            first = 0
-            course.close(0, {"steps": 0}, progress)
+        first = course.begin(resume or ResumePoint(None, ""), progress)
         observations: np.ndarray = np.zeros(0)
         for update in range(first, updates):
             if update == first or course.closes(update):
@@ -250,12 +247,3 @@ class CleanRLAdapter:
     def _tensor(self, observations: Any) -> torch.Tensor:
         # A copy: vector environments may write the next observations into the same array.
         return torch.tensor(np.asarray(observations), dtype=torch.float32, device=self.device)
-
-
-def _checked(settings: Mapping[str, Any]) -> CleanRlSettings:
-    try:
-        return CleanRlSettings.model_validate(dict(settings))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "settings"
-        raise SettingsError(f"CleanRL settings: {place}: {first['msg']}, got {first['input']!r}") from error
