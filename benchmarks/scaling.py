@@ -48,7 +48,11 @@ def settings_of(months: int) -> dict[str, object]:
     validation = START + timedelta(days=round(days * (SHARES[0] + SHARES[1])))
     end = START + timedelta(days=days)
     bounds = {"train": (START, train), "validation": (train, validation), "test": (validation, end)}
-    splits = {f"splits.{name}_{side}": at for name, pair in bounds.items() for side, at in zip(("start", "end"), pair)}
+    splits = {
+        f"splits.{name}_{side}": at
+        for name, pair in bounds.items()
+        for side, at in zip(("start", "end"), pair, strict=True)
+    }
     times: dict[str, datetime] = {"market.synthetic.start": START, "market.synthetic.end": end, **splits}
     return {name: time.isoformat() for name, time in times.items()}
 
@@ -98,9 +102,9 @@ def print_tables(first: int, second: int, short: Span, long: Span) -> None:
         f"{sizes[1]:.1f} |"
     )
     print(
-        f"\nA pair of {second} months: {totals[1] / second:.1f} core-seconds a pair-month, {sizes[1] / second:.1f} MiB"
+        f"\nA pair of {second} months: {totals[1] / second:.1f} core-seconds and {sizes[1] / second:.1f} MiB on disk a "
+        f"pair-month; peak memory {short.peak:.0f} MiB at {first} months, {long.peak:.0f} MiB at {second}.\n"
     )
-    print(f"on disk a pair-month; peak memory {short.peak:.0f} MiB at {first} months, {long.peak:.0f} at {second}.\n")
     print(f"| node | cores | GiB | pairs at once | pairs an hour, {second} months each |")
     print("| -- | --: | --: | --: | --: |")
     for name, (cores, gibibytes) in NODES.items():
