@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from archetype_dagster import cli_options as options
 from archetype_dagster.errors import SettingsError
@@ -52,7 +53,7 @@ def paper(
     Limits and fault policies are paper_trading.* settings. Exit code 3 says that a limit stopped trading.
     """
     from archetype_dagster.deployment import OnnxPolicy
-    from archetype_dagster.paper_trading import Journal, PaperSession
+    from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
     from archetype_dagster.paper_trading.display import LineDisplay, LiveDisplay, account_table
     from archetype_dagster.settings import load_settings
 
@@ -70,9 +71,10 @@ def paper(
     settings = load_settings(profile, changes)
     pair, quote = manifest["pair"], manifest["quote"]
     with Journal(journal or Path("paper") / pair) as book:
+        source_feed = _feed(feed, source, follow, settings, manifest)
         session = PaperSession.start(
             policy,
-            _feed(feed, source, follow, settings, manifest),
+            source_feed,
             book,
             settings.paper_trading,
             bundle=policy.bundle.hash,
@@ -94,8 +96,10 @@ def paper(
         if not _console.is_interactive:
             _console.print(account_table(session.trader, pair=pair, quote=quote))
         _console.print(f"Journal: {book.path.resolve()}", soft_wrap=True)
+    for name, fault in (source_feed.unreadable if isinstance(source_feed, FileFeed) else {}).items():
+        _errors.print(f"[yellow]warning:[/] {name} was never whole: {escape(fault)}", soft_wrap=True, highlight=False)
     if stop is not None:
-        _errors.print(f"[bold red]stopped:[/] {stop.message}", soft_wrap=True, highlight=False)
+        _errors.print(f"[bold red]stopped:[/] {escape(stop.message)}", soft_wrap=True, highlight=False)
         raise typer.Exit(STOPPED)
 
 

@@ -34,6 +34,9 @@ class FileFeed:
         path: a file or a folder.
         follow: whether rows and files may still come.
 
+    Attributes:
+        unreadable: by name, files that were not whole when last looked at, with the reason.
+
     Raises:
         MarketDataError: nothing is there, or, where it is not followed, no file of bars.
     """

@@ -68,7 +68,7 @@ def check_kills(server: Server, folder: Path, rows: Rows, *, kills: int) -> None
     generator = np.random.default_rng(3)
     bar, reached = (last - first) // len(rows), set()
     for kill in range(kills):
-        phase, moments = ("start", first) if kill % 4 == 3 else ("work", 2 * bar * len(rows) // kills)
+        phase, moments = ("start", first) if kill % 4 == 3 else ("work", 6 * bar * len(rows) // (5 * kills))
         server.killed(folder / "killed", feed, phase, int(generator.integers(1, moments)))
         journal = folder / "killed" / "journal.jsonl"
         reached.add(journal.read_bytes().count(b"\n"))
@@ -87,4 +87,4 @@ def test_twenty_kills_leave_no_trace(
 
 @pytest.mark.endurance
 def test_many_kills_leave_no_trace(server: Server, tmp_path: Path, make_rows: Callable[..., Rows]):
-    check_kills(server, tmp_path, make_rows(3_000), kills=400)
+    check_kills(server, tmp_path, make_rows(1_000), kills=200)
