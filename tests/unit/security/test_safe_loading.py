@@ -108,3 +108,8 @@ re.compile('x')
 frame.load()
 """
     assert list(faults(harmless, "somewhere.py")) == []
+
+
+def test_no_program_of_ours_listens_beyond_this_machine() -> None:
+    files = [file for folder in FOLDERS[:4] for file in sorted((REPOSITORY / folder).rglob("*.py"))]
+    assert [str(file) for file in files if "0.0.0.0" in file.read_text(encoding="utf-8")] == []
