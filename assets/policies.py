@@ -9,7 +9,7 @@ from pydantic import Field
 
 from archetype_dagster.pipeline.stages import POLICIES_GROUP
 from archetype_dagster.settings.policy_specs import load_policy_spec, policy_spec_names
-from assets.execution import StageResources, gpu_pool
+from assets.execution import OWNERS, StageResources, gpu_pool
 from assets.policy_runs import CODE_VERSION, PolicyRun, describe_policy, make_policy
 from resources.failure import clear_failure
 
@@ -59,6 +59,7 @@ def _policy(name: str) -> dg.AssetsDefinition:
         pool=gpu_pool(),
         required_resource_keys={"store", "compute", "tracking", "progress"},
         kinds={"torch"},
+        owners=list(OWNERS),
         description=f"The specification {name}: trained, judged beside the built-in policies and exported.",
     )
     return make(trained)
