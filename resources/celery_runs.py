@@ -5,7 +5,7 @@ Needs the `distributed` extra; nothing else imports this module, `dagster.yaml` 
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import dagster as dg
 from celery import states
@@ -43,7 +43,7 @@ class WatchedCeleryRunLauncher(CeleryRunLauncher):
     def config_type(cls) -> dict[str, Any]:
         """The configuration of `CeleryRunLauncher` and `worker_timeout_seconds`."""
         return {
-            **super().config_type(),
+            **cast(dict[str, Any], super().config_type()),
             "worker_timeout_seconds": dg.Field(
                 float, default_value=30.0, description="How long nobody may know of a started run before it is lost."
             ),

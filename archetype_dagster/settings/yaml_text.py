@@ -40,12 +40,11 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            alias = self.peek_event()
-            raise yaml.composer.ComposerError(None, None, "aliases are not taken", alias.start_mark)
+            raise yaml.composer.ComposerError(None, None, "aliases are not taken", self.current_event.start_mark)
         self._depth += 1
         if self._depth > DEEPEST:
             raise yaml.composer.ComposerError(
-                None, None, f"nested deeper than {DEEPEST} levels", self.peek_event().start_mark
+                None, None, f"nested deeper than {DEEPEST} levels", self.current_event.start_mark
             )
         node = super().compose_node(parent, index)
         self._depth -= 1
