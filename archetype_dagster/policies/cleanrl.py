@@ -216,7 +216,8 @@ class CleanRLAdapter:
         totals: dict[str, torch.Tensor] = {}
         self.network.train()
         for _ in range(settings.epochs):
-            for rows in torch.randperm(len(batch[0]), generator=generator).chunk(settings.minibatches):
+            # Unlike chunks, which may be fewer and leave a last one of a single step, whose advantages have no deviation.
+            for rows in torch.randperm(len(batch[0]), generator=generator).tensor_split(settings.minibatches):
                 observations, actions, old_log_probs, advantages, targets = (column[rows] for column in batch)
                 if settings.normalise_advantages:
                     advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)

@@ -117,6 +117,20 @@ def test_a_truncated_episode_is_worth_what_follows_and_a_terminated_one_is_not(
     assert agent.network(torch.zeros(1, 1, 1))[1].item() == pytest.approx(worth, abs=0.1)
 
 
+def test_a_rollout_that_minibatches_do_not_divide_is_cut_into_even_parts(windows_env: Callable[..., Any]) -> None:
+    # Chunks of three would leave a single step, whose advantages have no deviation.
+    envs = copies(lambda: windows_env(BOX), 1)
+    agent = adapter(envs, rollout_steps=10, minibatches=4, total_steps=10)
+    [row] = agent.learn(envs)
+    assert np.isfinite(list(row.values())).all()
+    # Of fewer parts than asked for the mean would be too small.
+    agent = adapter(envs, rollout_steps=9, minibatches=4, total_steps=9, epochs=1, learning_rate=1e-9)
+    [row] = agent.learn(envs)
+    scores = agent.network.scores(torch.zeros(1, 6, 2))
+    expected = agent.network.judge(scores, torch.zeros(1, 2))[1].item()
+    assert row["entropy"] == pytest.approx(expected, rel=1e-3)
+
+
 def test_an_episode_is_played_alike_after_another_and_alone(windows_env: Callable[..., Any]) -> None:
     envs = copies(lambda: windows_env(BOX))
     agent = adapter(envs)
