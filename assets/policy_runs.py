@@ -10,6 +10,7 @@ from filelock import FileLock
 from archetype_dagster.artifacts import (
     Artifact,
     Manifest,
+    file_hash,
     json_hash,
     open_artifact,
     publish_artifact,
@@ -114,12 +115,18 @@ def make_policy(spec: PolicySpec, run: PolicyRun, progress: Progress) -> tuple[A
 def policy_manifest(spec: PolicySpec, name: str) -> Manifest:
     """The manifest, without files, of the policy that a specification is trained to; its key is the run's hash.
 
+    The files of prices and the one a backbone starts from count by what is in them.
+
     Raises:
         MarketDataError: a file of prices is missing.
     """
     from archetype_dagster.policy_training import price_files
 
     settings, files = spec.model_dump(mode="json"), price_files(spec.universe)
+    pretrained = spec.backbone.arguments.get("pretrained_path")
+    # A missing file is refused where the network is made.
+    if pretrained is not None and Path(pretrained).is_file():
+        files["pretrained"] = file_hash(Path(pretrained))
     key = stage_key(KIND, pair=None, settings=settings, parents=files, seed=spec.seed, code_version=CODE_VERSION)
     return Manifest(
         kind=KIND,

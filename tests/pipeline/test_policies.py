@@ -17,7 +17,7 @@ from archetype_dagster.deployment.onnx_agent import OnnxAgent
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.jobs import PIPELINE, POLICIES, select_stages
 from archetype_dagster.policy_training import TrainedPolicy
-from archetype_dagster.settings.policy_specs import policy_spec_names
+from archetype_dagster.settings.policy_specs import load_policy_spec, policy_spec_names
 from assets.policy_runs import policy_manifest
 from resources.compute import ComputeResource
 from resources.storage import ArtifactStore
@@ -45,6 +45,16 @@ def test_each_specification_is_an_asset_of_its_own_outside_a_pairs_graph() -> No
     assert not {key.path[-1] for key in select_stages(defs, "* or group:judging")} & expected
     with pytest.raises(SettingsError, match="cannot select 'policy_patchtst_execution'"):
         select_stages(defs, "policy_patchtst_execution")
+
+
+def test_another_content_of_the_file_a_backbone_starts_from_is_another_run(tmp_path: Path) -> None:
+    file = tmp_path / "pretrained.safetensors"
+    spec = load_policy_spec("autoencoder_marketmaking", {"backbone.arguments": {"pretrained_path": str(file)}})
+    keys = [policy_manifest(spec, "mine").key]
+    for content in (b"first", b"second"):
+        file.write_bytes(content)
+        keys.append(policy_manifest(spec, "mine").key)
+    assert len(set(keys)) == 3
 
 
 @pytest.mark.slow
