@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from archetype_dagster.settings.section import PositiveFloat, PositiveInt, Section
 from archetype_dagster.settings.studies import Seed
@@ -34,3 +34,11 @@ class AcceptanceSettings(Section):
     most_pnl_error: PositiveFloat = Field(0.05, description="Error of a bundle's profit that must stay below.")
     poor_pnl_error: PositiveFloat = Field(0.1, description="Error above which something is broken.")
     most_hours: PositiveFloat = Field(3.0, description="Wall time that the sweep may take, in hours.")
+
+    @model_validator(mode="after")
+    def _judged_on_other_seeds(self) -> Self:
+        if self.sweep_run_seed in self.seeds:
+            raise ValueError(f"sweep_run_seed must be none of seeds, got sweep_run_seed={self.sweep_run_seed}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds must differ, got {self.seeds}")
+        return self

@@ -102,3 +102,13 @@ def test_an_unknown_setting_of_the_acceptance_is_refused(tmp_path: Path) -> None
     spec.write_text("sweep: {name: x, space: {selection.alpha: {type: uniform, low: 0, high: 1}}}\ntrails: 3\n")
     with pytest.raises(SettingsError, match="trails: Extra inputs are not permitted"):
         acceptance(spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"sweep_run_seed": 1}, "sweep_run_seed must be none of seeds"), ({"seeds": [3, 3]}, "seeds must differ")],
+)
+def test_seeds_that_would_flatter_the_gain_or_its_interval_are_refused(changes: dict[str, Any], message: str) -> None:
+    tree = named_mapping("quick", "acceptance", kind="acceptance")
+    with pytest.raises(SettingsError, match=message):
+        AcceptanceSettings.checked({**tree, **changes}, {}, "acceptance")
