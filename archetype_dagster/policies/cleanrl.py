@@ -216,7 +216,7 @@ class CleanRLAdapter:
         totals: dict[str, torch.Tensor] = {}
         self.network.train()
         for _ in range(settings.epochs):
-            # Unlike chunks, which may be fewer and leave a last one of a single step, whose advantages have no deviation.
+            # Chunks could be fewer, and the last of them a single step, whose advantages have no deviation.
             for rows in torch.randperm(len(batch[0]), generator=generator).tensor_split(settings.minibatches):
                 observations, actions, old_log_probs, advantages, targets = (column[rows] for column in batch)
                 if settings.normalise_advantages:
