@@ -58,7 +58,7 @@ def _policy(name: str) -> dg.AssetsDefinition:
         code_version=CODE_VERSION,
         pool=gpu_pool(),
         required_resource_keys={"store", "compute", "tracking", "progress"},
-        kinds={"torch"},
+        kinds={"pytorch"},
         owners=list(OWNERS),
         description=f"The specification {name}: trained, judged beside the built-in policies and exported.",
     )
