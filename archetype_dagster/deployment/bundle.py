@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,6 +152,7 @@ def _require_known(path: Path, manifest: JsonDict, scaler: FeatureScaler) -> Non
     for name, (found, allowed) in choices.items():
         if found not in allowed:
             raise ArtifactError(f"{path}: {name} must be one of {allowed}, got {found!r}; {_AGAIN}")
+    _require_numbers(path, manifest)
     if not {"selector", "decoder"} <= set(manifest["graphs"]) <= {"selector", "decoder", "refiner"}:
         raise ArtifactError(f"{path} must name the graphs selector and decoder, got {sorted(manifest['graphs'])}")
     listed = {graph["file"] for graph in manifest["graphs"].values()}
@@ -159,3 +161,17 @@ def _require_known(path: Path, manifest: JsonDict, scaler: FeatureScaler) -> Non
         raise ArtifactError(f"{path} names the graphs {sorted(listed)}, the bundle holds {sorted(found_graphs)}")
     if (manifest["override"] is None) != ("refiner" not in manifest["graphs"]):
         raise ArtifactError(f"{path} must have an override rule exactly where it has a refiner; {_AGAIN}")
+
+
+def _require_numbers(path: Path, manifest: JsonDict) -> None:
+    """Bars, money and names that the rules run on, which no graph vouches for."""
+    for name, least in (("horizon_bars", 1), ("bar_minutes", 1), ("execution_delay_bars", 0)):
+        found = manifest[name]
+        if type(found) is not int or found < least:
+            raise ArtifactError(f"{path}: {name} must be an integer of at least {least}, got {found!r}; {_AGAIN}")
+    size, rate = float(manifest["max_position"]), float(manifest["commission_rate"])
+    if not (0 < size < inf and 0 <= rate < 1):
+        raise ArtifactError(f"{path}: no position or commission, max_position {size}, commission_rate {rate}; {_AGAIN}")
+    for name in ("pair", "base", "quote"):
+        if not isinstance(manifest[name], str):
+            raise ArtifactError(f"{path}: {name} must be a name, got {manifest[name]!r}; {_AGAIN}")

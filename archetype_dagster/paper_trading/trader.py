@@ -100,30 +100,35 @@ class PaperTrader:
             return self._trade(bar)
         except Refused as refused:
             self.counts[refused.fault] += 1
+            notes = [f"{refused.fault}: {refused}"]
             if refused.stops:
-                self.stopped = Stop(refused.fault, f"{refused.fault}: {refused}")
+                self.stopped = Stop(refused.fault, notes[0])
+                notes.append(f"position kept at {self.position:g}: the bar is not used, nor is its book")
             end = None if seen.end is None else seen.end.isoformat()
-            return self._record("fault", end, seen.cursor, {}, [f"{refused.fault}: {refused}"])
+            return self._record("fault", end, seen.cursor, {}, notes)
 
     def go_stale(self) -> JsonDict:
         """Stop because no usable bar came for too long; the record of it. The position is kept: there is no book."""
-        message = f"no usable bar for {self._settings.limits.stale_bars} bar lengths after {_text(self.last_end)}"
+        since = "the start" if self.last_end is None else self.last_end.isoformat()
+        message = f"no usable bar for {self._settings.limits.stale_bars} bar lengths after {since}"
         self.stopped = Stop("stale_data", message)
         notes = [f"position kept at {self.position:g}: there is no book to close it on"]
         return self._record("stop", None, None, {}, notes)
 
     def go_on(self) -> JsonDict:
-        """Trade again after a stop, the drawdown counted from the present net value; the record of it.
+        """Trade again, after a stop with the drawdown counted from the present net value; the record of it.
 
         Raises:
             SettingsError: the account is ruined.
         """
         if self.account is not None and self.account.net_value <= 0:
             raise SettingsError("a ruined account cannot trade again; begin another journal")
-        notes = [] if self.stopped is None else [f"trading again after {self.stopped.limit}"]
-        self.stopped, self._may_be_stale = None, False
-        if self.account is not None:
-            self.account = replace(self.account, peak=self.account.net_value)
+        notes = []
+        if self.stopped is not None:
+            notes = [f"trading again after {self.stopped.limit}"]
+            self.stopped, self._may_be_stale = None, False
+            if self.account is not None:
+                self.account = replace(self.account, peak=self.account.net_value)
         return self._record("resumed", None, None, {}, notes)
 
     def state(self) -> JsonDict:
@@ -243,7 +248,3 @@ def _decision_dict(decision: BarDecision | None) -> JsonDict | None:
         "tau": decision.tau,
         "overridden": decision.overridden,
     }
-
-
-def _text(end: datetime | None) -> str:
-    return "the start" if end is None else end.isoformat()

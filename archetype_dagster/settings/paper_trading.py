@@ -26,7 +26,8 @@ class LimitSettings(Section):
         None, description="Largest position times the mark, in quote units; a decision beyond it is not traded."
     )
     close_on_stop: bool = Field(
-        True, description="Close the position on the book of the bar that stopped trading; stale data has no such book."
+        True,
+        description="Close the position on the book of the bar that stopped trading; stale data and unused bars have none.",
     )
 
 
@@ -54,7 +55,8 @@ class FeedFaultSettings(Section):
     )
     crossed_book: Literal["widen", "drop", "stop"] = Field("widen", description="Bar with bid1 > ask1.")
     one_sided_book: Literal["keep", "drop", "stop"] = Field(
-        "keep", description="Bar with an empty side of the book, which cannot be traded."
+        "keep",
+        description="Bar with an empty side of the book, where trades cost what the cost model charges for it.",
     )
     zero_size: Literal["keep", "drop", "stop"] = Field(
         "keep", description="Bar with a price of which nothing is offered."

@@ -251,6 +251,13 @@ def test_changed_checksums_and_another_bundle_are_refused(bundle, tmp_path):
         ({"override": None}, "an override rule exactly where it has a refiner"),
         ({"depth_policy": "partial"}, "depth_policy must be one of"),
         ({"max_position": "much"}, "is not the manifest of a policy"),
+        ({"max_position": -1.0}, "no position or commission, max_position -1.0"),
+        ({"commission_rate": -0.1}, "no position or commission, .*commission_rate -0.1"),
+        ({"horizon_bars": 0}, "horizon_bars must be an integer of at least 1, got 0"),
+        ({"horizon_bars": "24"}, "horizon_bars must be an integer of at least 1, got '24'"),
+        ({"bar_minutes": None}, "bar_minutes must be an integer of at least 1, got None"),
+        ({"execution_delay_bars": -1}, "execution_delay_bars must be an integer of at least 0, got -1"),
+        ({"base": None}, "base must be a name, got None"),
         ({"graphs": {}}, "must name the graphs selector and decoder"),
     ],
 )

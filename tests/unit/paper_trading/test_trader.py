@@ -123,6 +123,8 @@ def test_a_fault_may_stop_trading(trader: Callable[..., PaperTrader], make_rows:
     records = take(used, rows)
     assert len(records) == 8
     assert records[-1]["stop"] == {"limit": "price_outlier", "message": "price_outlier: policy stop"}
+    kept_position = f"position kept at {used.position:g}: the bar is not used, nor is its book"
+    assert records[-1]["notes"] == ["price_outlier: policy stop", kept_position]
     with pytest.raises(ValueError, match="trading has stopped: price_outlier"):
         used.take(look_at([FeedBar(rows[8], "8")], bar_minutes=10)[0])
 
@@ -177,6 +179,18 @@ def test_data_that_stay_away_stop_trading_without_the_bar_that_came_too_late(
     assert records[-1]["notes"] == [f"position kept at {used.position:g}: there is no book to close it on"]
     assert used.go_on()["notes"] == ["trading again after stale_data"]
     assert [record["kind"] for record in take(used, rows[35:])] == ["bar"] * 25
+
+
+def test_going_on_where_nothing_stopped_forgives_no_drawdown(
+    trader: Callable[..., PaperTrader], make_rows: Callable[..., Rows]
+):
+    used = trader()
+    take(used, make_rows(60))
+    before = used.account
+    assert before is not None
+    assert before.peak > before.net_value
+    assert used.go_on()["notes"] == []
+    assert used.account == before
 
 
 def test_ruin_ends_it_for_good(trader: Callable[..., PaperTrader], make_rows: Callable[..., Rows]):
