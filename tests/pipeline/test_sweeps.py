@@ -8,7 +8,6 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from archetype_dagster.artifacts import read_json
 from archetype_dagster.cli import run
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.jobs import Outcome
@@ -84,13 +83,14 @@ def test_a_tuned_run_takes_what_the_sweep_found_and_refuses_what_another_market_
         tuned_overrides("BTC", "smoke", dict(tiny), root)
 
 
-def test_the_command_sweeps_and_the_next_one_trains_what_it_found(tiny, tmp_path: Path, monkeypatch, capfd) -> None:
+def test_the_command_finds_the_sweep_again_and_a_tuned_run_asks_for_its_settings(
+    swept: tuple[Path, Outcome], tiny, tmp_path: Path, monkeypatch, capfd
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("rate.yaml").write_text(yaml.safe_dump({**SWEEP["sweep"], "trials": 9}))
-    common = {"assignments": [f"{name}={value}" for name, value in tiny.items()], "no_tracking": True}
-    sweep("ETH", spec="rate.yaml", trials=1, **common)
-    assert "2 tried, 0 of them given up early; 0 failed" in capfd.readouterr().out
-    run("ETH", tuned=True, select="+selection_checkpoint", **common)
-    used = read_json(Path("result/ETH/phase2_archetype_selection/manifest.json"))["settings"]
-    best = BestSettings.load(Path("result/ETH/best_settings"))
-    assert best.overrides.items() <= used.items()
+    settings = [f"{name}={value}" for name, value in tiny.items()]
+    common = {"result": swept[0], "no_tracking": True}
+    sweep("ETH", spec="rate.yaml", trials=3, assignments=settings, **common)
+    assert "4 tried, 0 of them given up early; 0 failed" in capfd.readouterr().out
+    with pytest.raises(ArtifactError, match=r"was made with selection\.alpha = 1\.0, not 0\.5 as now"):
+        run("ETH", tuned=True, assignments=[*settings, "selection.alpha=0.5"], **common)

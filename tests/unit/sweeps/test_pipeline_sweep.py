@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from archetype_dagster.sweeps.pipeline_market import sealed_settings
 from archetype_dagster.sweeps.pipeline_results import UNTUNED, PipelineSweep
 from archetype_dagster.sweeps.pipeline_space import search_space, trial_settings
 from archetype_dagster.sweeps.pipeline_sweep import study_name, sweep_pipeline
-from archetype_dagster.sweeps.pipeline_trial import TrialProgress, sealed_cache, validated
+from archetype_dagster.sweeps.pipeline_trial import PipelineObjective, TrialProgress, sealed_cache, validated
 from archetype_dagster.types import Progress
 
 RATE = {"type": "log_uniform", "low": 1e-4, "high": 1e-2}
@@ -155,6 +156,12 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_finds_the_same(
     assert fewer.runs == found.runs
 
 
+def test_an_objective_reaches_another_process_whole(tiny: Make) -> None:
+    objective = PipelineObjective(tiny({"sweep": SELECTION}), "ETH", Path("stages"), "cpu")
+    assert ForkingPickler.loads(ForkingPickler.dumps(objective)) == objective
+
+
+@pytest.mark.endurance
 def test_two_processes_find_what_one_does(tiny: Make, cache_at: CacheAt, tmp_path: Path) -> None:
     one = swept(tiny({"sweep": SELECTION}), cache_at(tmp_path / "one"))
     two = swept(tiny({"sweep": {**SELECTION, "jobs": 2}}), cache_at(tmp_path / "two"))
