@@ -28,7 +28,8 @@ class FileFeed:
     A file that has grown, or was replaced by a longer one, is read on from the row after the last one delivered.
     While following, a half-written file is not read: names that begin with a dot or end in anything but
     .parquet and .csv are passed over, so that a writer may write to such a name and rename; any other file
-    is read once its size and time of change were the same at two polls and it reads as a whole table.
+    is read once its size and time of change were the same at two polls and it reads as a whole table, and the
+    files after it wait until then, lest its bars come late.
 
     Args:
         path: a file or a folder.
@@ -83,14 +84,17 @@ class FileFeed:
         return sorted(entry for entry in entries if entry.is_file() and not entry.name.startswith("."))
 
     def _new_bars(self) -> Iterator[FeedBar]:
-        for path in self._files():
-            stamp = _stamp(path)
-            settled = not self._follow or self._seen.get(path.name) == stamp
+        before, stamps = self._seen, {path: _stamp(path) for path in self._files()}
+        self._seen = {path.name: stamp for path, stamp in stamps.items() if stamp is not None}
+        for path, stamp in stamps.items():
             if stamp is None or self._read.get(path.name) == stamp:
                 continue
-            self._seen[path.name] = stamp
-            if settled:
-                yield from self._rows(path, stamp)
+            if self._follow and before.get(path.name) != stamp:
+                # The bars of files after this one would make its own late.
+                return
+            yield from self._rows(path, stamp)
+            if path.name in self.unreadable:
+                return
 
     def _rows(self, path: Path, stamp: _Stamp) -> Iterator[FeedBar]:
         try:

@@ -123,14 +123,14 @@ class PaperSession:
                     heard = clock.now()
                 if self.trader.stopped is not None:
                     break
-            if batch:
+            if self.trader.stopped is not None or (batch and self.feed.ended):
                 continue
             if self.feed.ended:
                 return None
             limit = self.settings.limits.stale_bars
             if limit is not None and clock.now() - heard > limit * minutes * 60:
                 self._show(self.trader.go_stale(), display)
-            else:
+            elif not batch:
                 clock.wait(self.settings.poll_seconds)
         return self.trader.stopped
 

@@ -27,7 +27,8 @@ class LimitSettings(Section):
     )
     close_on_stop: bool = Field(
         True,
-        description="Close the position on the book of the bar that stopped trading; stale data and unused bars have none.",
+        description="Close the position on the book of the bar that stopped trading, which neither stale data nor an "
+        "unused bar has.",
     )
 
 

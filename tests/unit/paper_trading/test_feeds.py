@@ -98,6 +98,20 @@ def test_following_waits_for_a_file_that_is_half_written(tmp_path: Path, make_ro
     assert feed.unreadable == {}
 
 
+def test_a_file_waits_for_the_one_before_it_to_be_whole(tmp_path: Path, make_rows: Callable[..., Rows]):
+    rows = make_rows(9)
+    content = parquet(rows[:4])
+    feed = FileFeed(tmp_path, follow=True)
+    (tmp_path / "a.parquet").write_bytes(content[: len(content) // 2])
+    (tmp_path / "b.parquet").write_bytes(parquet(rows[4:]))
+    for _ in range(4):
+        assert list(feed.poll()) == []
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert list(feed.poll()) == []
+    # Once each has been seen twice they are read one after the other without another look.
+    assert times(drained(feed)) == [row["timestamp"] for row in rows]
+
+
 def test_a_replay_refuses_what_it_cannot_read(tmp_path: Path, make_rows: Callable[..., Rows]):
     with pytest.raises(MarketDataError, match="does not exist"):
         FileFeed(tmp_path / "none", follow=False)

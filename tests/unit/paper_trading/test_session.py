@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from archetype_dagster.errors import ArtifactError
-from archetype_dagster.paper_trading import Clock, FileFeed, Journal, PaperSession
+from archetype_dagster.paper_trading import Clock, FeedBar, FileFeed, Journal, PaperSession
 from archetype_dagster.paper_trading.display import LineDisplay, LiveDisplay, account_table
 from archetype_dagster.settings.paper_trading import PaperTradingSettings
 
@@ -78,6 +79,37 @@ def test_silence_is_measured_by_the_clock_while_following(
         assert session.run(seen, Clock(wall.now, wall.wait)) == stop
         assert journal.state is not None
         assert journal.state["seq"] == 21
+
+
+class Repeating:
+    """A feed that gives the same bar again at every look, as polling an exchange for its newest bar would."""
+
+    ended = False
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self._row, self._polls = row, 0
+
+    def resume(self, cursor: str) -> None:
+        pass
+
+    def poll(self) -> list[FeedBar]:
+        self._polls += 1
+        return [FeedBar(self._row, str(self._polls))]
+
+
+def test_a_feed_that_only_repeats_itself_is_silent(tmp_path: Path, make_rows: Callable[..., Rows], standin: ModuleType):
+    times = itertools.count(step=600.0)
+    clock = Clock(lambda: next(times), lambda seconds: None)
+    settings = PaperTradingSettings(limits={"stale_bars": 4, "max_drawdown": None})
+    with Journal(tmp_path) as journal:
+        feed = Repeating(make_rows(1)[0])
+        session = PaperSession.start(standin.StandInPolicy(), feed, journal, settings, bundle="stand-in")
+        stop = session.run(Seen(), clock)
+        kinds = [record["kind"] for record in journal.records()]
+    assert stop is not None
+    assert stop.limit == "stale_data"
+    assert kinds == ["bar", *["fault"] * (len(kinds) - 2), "stop"]
+    assert len(kinds) < 10
 
 
 def test_after_a_stop_trading_goes_on_only_when_told_to(
