@@ -6,6 +6,7 @@ which names the files' hashes, the settings and the parents they were made from.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -181,9 +182,7 @@ def publish_artifact(target: Path, manifest: Manifest) -> Iterator[Path]:
         for path in files:
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-        if target.exists():
-            _move_aside(target, keep=_key_on_disk(target) != complete.key)
-        staging.rename(target)
+        _replace(target, staging, complete.key)
         _sync_directory(target.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -303,6 +302,21 @@ def _key_on_disk(directory: Path) -> str | None:
         return str(json.loads((directory / MANIFEST_NAME).read_text(encoding="utf-8"))["key"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _replace(target: Path, staging: Path, key: str) -> None:
+    """Put a complete folder where the target is; of two processes that do so at once, the last one wins."""
+    while True:
+        try:
+            if target.exists():
+                _move_aside(target, keep=_key_on_disk(target) != key)
+            staging.rename(target)
+        except OSError as error:
+            # The other has put its own there, or moved aside what we were about to.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or not staging.exists():
+                raise
+        else:
+            return
 
 
 def _move_aside(target: Path, *, keep: bool) -> None:

@@ -1,18 +1,22 @@
 """Errors shown by Dagster as one line instead of a stack, and those that are worth another try."""
 
 import errno
+import os
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import dagster as dg
+import polars as pl
 
 from archetype_dagster.errors import ArchetypeError
 
 MAX_RETRIES: Final = 3
 _FIRST_WAIT_SECONDS: Final = 5.0
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EACCES, errno.EPERM})
+_NUMBER: Final = re.compile(r"\(os error (\d+)\)")
 _PASSING: Final = frozenset(
     {
         errno.ECONNREFUSED,
@@ -38,19 +42,27 @@ def clear_failure(context: dg.AssetExecutionContext | None = None) -> Iterator[N
         yield
     except ArchetypeError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    except OSError as error:
-        if error.errno in _UNWRITABLE:
-            place = f" at {error.filename}" if error.filename else ""
+    except (OSError, pl.exceptions.PolarsError) as error:
+        number = error_number(error)
+        if number in _UNWRITABLE:
+            place = f" at {error.filename}" if isinstance(error, OSError) and error.filename else ""
             raise dg.Failure(
-                f"cannot write{place}: {error.strerror}; make room or grant access and run again, "
+                f"cannot write{place}: {os.strerror(number)}; make room or grant access and run again, "
                 "which goes on from what was saved",
                 allow_retries=False,
             ) from error
-        if context is not None and may_pass(error):
-            raise dg.RetryRequested(
-                max_retries=MAX_RETRIES, seconds_to_wait=wait_before(context.retry_number)
-            ) from error
+        if context is not None and isinstance(error, OSError) and may_pass(error):
+            wait = wait_before(context.retry_number)
+            raise dg.RetryRequested(max_retries=MAX_RETRIES, seconds_to_wait=wait) from error
         raise
+
+
+def error_number(error: Exception) -> int | None:
+    """The operating system's number of an error; Polars names it in its message alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _NUMBER.search(str(error))
+    return int(found.group(1)) if found else None
 
 
 def may_pass(error: OSError) -> bool:

@@ -1,6 +1,7 @@
 """Where artifacts lie, and how assets hand them to each other: by reference, verified when loaded."""
 
 import os
+import time
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,8 @@ FOLDERS: Final = MappingProxyType(
 )
 
 
+# Far longer than the replacement of a folder takes.
+_REPLACEMENT_SECONDS: Final = 0.2
 RESULT_VARIABLE: Final = "ARCHETYPE_RESULT"
 MIRROR_VARIABLE: Final = "ARCHETYPE_MIRROR"
 
@@ -69,7 +72,13 @@ class ArtifactStore(dg.ConfigurableResource["ArtifactStore"]):
 
     def open(self, kind: str, pair: str | None, part: str | None = None) -> Artifact:
         """The verified artifact of a stage; `ArtifactError` says what is wrong and what to run."""
-        return open_artifact(self.directory(kind, pair, part), kind=kind)
+        directory = self.directory(kind, pair, part)
+        try:
+            return open_artifact(directory, kind=kind)
+        except (ArtifactError, FileNotFoundError):
+            # Between two renames of a run that replaces it there is none, and a file read before is not of the next.
+            time.sleep(_REPLACEMENT_SECONDS)
+            return open_artifact(directory, kind=kind)
 
     def fetch(self, wanted: Manifest) -> Artifact | None:
         """The artifact that another machine has finished, brought to its folder; None without one or without mirror."""

@@ -25,12 +25,16 @@ mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParam
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
   ... on PartitionSetNotFoundError { message } ... on UnauthorizedError { message } } }
 """
+RUN = """
+mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
+"""
 TERMINATE = """
 mutation($run: String!) { terminateRun(runId: $run) { __typename ... on TerminateRunFailure { message }
   ... on PythonError { message } } }
 """
 REPOSITORY = {"repositoryName": "__repository__", "repositoryLocationName": "archetype_dagster"}
-FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+WILL_RETRY = "dagster/will_retry"
 
 
 class Stack:
@@ -84,8 +88,10 @@ class Stack:
         assert "errors" not in told, told
         return told["data"]
 
-    def backfill(self, job: str, partitions: list[str], **tags: str) -> str:
+    def backfill(self, job: str, partitions: list[str], overrides: Mapping[str, Any], **tags: str) -> str:
+        """Start a backfill of a job as the UI does; returns its id."""
         params = {
+            "runConfigData": {"resources": {"settings": {"config": {"overrides": dict(overrides)}}}},
             "selector": {"partitionSetName": f"{job}_partition_set", "repositorySelector": REPOSITORY},
             "partitionNames": partitions,
             "tags": [{"key": key.replace("__", "/"), "value": value} for key, value in tags.items()],
@@ -93,6 +99,37 @@ class Stack:
         told = self.ask(LAUNCH, params=params)["launchPartitionBackfill"]
         assert told["__typename"] == "LaunchBackfillSuccess", told
         return told["backfillId"]
+
+    def launch(self, job: str, partition: str, *assets: str, **tags: str) -> str:
+        """Start a run as the UI does, over some assets of a job; returns its id."""
+        every = {"dagster/partition": partition, **{key.replace("__", "/"): value for key, value in tags.items()}}
+        params = {
+            "selector": {**REPOSITORY, "jobName": job, "assetSelection": [{"path": [asset]} for asset in assets]},
+            "runConfigData": {},
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in every.items()]},
+        }
+        told = self.ask(RUN, params=params)["launchRun"]
+        assert told["__typename"] == "LaunchRunSuccess", told
+        return told["run"]["runId"]
+
+    def run(self, run_id: str) -> dg.DagsterRun:
+        found = self.instance.get_run_by_id(run_id)
+        assert found is not None
+        return found
+
+    def wait_for_run(self, run_id: str, *, seconds: float = 240) -> list[dg.DagsterRun]:
+        """A run and those that were started in its place, oldest first, once the last of them has ended."""
+
+        def done() -> list[dg.DagsterRun]:
+            group = self.instance.get_run_group(run_id)
+            runs = [self.run(run_id)] if group is None else list(group[1])
+            *_, last = runs = sorted(runs, key=_tries)
+            return runs if _ended(last) else []
+
+        return self.wait(done, f"run {run_id}", seconds=seconds)
+
+    def log(self, run_id: str) -> str:
+        return "\n".join(record.user_message for record in self.instance.all_logs(run_id))
 
     def terminate(self, run_id: str) -> None:
         told = self.ask(TERMINATE, run=run_id)["terminateRun"]
@@ -113,14 +150,17 @@ class Stack:
         log = self.services.log.read_text(errors="replace")[-3000:]
         pytest.fail(f"waited {seconds:.0f} s for {what}\n{log}")
 
-    def wait_for_backfill(self, backfill: str, *, seconds: float = 240) -> list[dg.DagsterRun]:
+    def wait_for_backfill(self, backfill: str, *, count: int, seconds: float = 240) -> list[dg.DagsterRun]:
+        """The last run of each partition of a backfill, once all `count` of them have ended for good."""
+
         def done() -> list[dg.DagsterRun]:
-            runs = self.runs(backfill)
-            over = runs and all(
-                (run.status in FINISHED and run.tags.get("dagster/will_retry") != "true") or _retried(run, runs)
-                for run in runs
-            )
-            return runs if over else []
+            last: dict[str, dg.DagsterRun] = {}
+            for run in self.runs(backfill):
+                before = last.setdefault(run.tags["dagster/partition"], run)
+                if _tries(run) > _tries(before):
+                    last[run.tags["dagster/partition"]] = run
+            over = [run for run in last.values() if _ended(run)]
+            return over if len(over) == count else []
 
         return self.wait(done, f"backfill {backfill}", seconds=seconds)
 
@@ -138,8 +178,15 @@ class Stack:
             return False
 
 
-def _retried(run: dg.DagsterRun, runs: list[dg.DagsterRun]) -> bool:
-    return any(other.parent_run_id == run.run_id for other in runs)
+def _ended(run: dg.DagsterRun) -> bool:
+    """Ended for good: a failed run says a moment later whether it is tried again."""
+    if run.status is dg.DagsterRunStatus.FAILURE:
+        return run.tags.get(WILL_RETRY) == "false"
+    return run.status in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED)
+
+
+def _tries(run: dg.DagsterRun) -> int:
+    return int(run.tags.get("dagster/retry_number", "0"))
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from archetype_dagster.checkpoints import load_tensors
+from archetype_dagster.jobs import MONTHS, TRAINING
 from archetype_dagster.pipeline.stages import STAGES
 
 GROUPS = {stage.group for stage in STAGES.values()}
-EPOCHS = 400
+EPOCHS = 60
 
 
 def button(label: str) -> str:
@@ -86,3 +92,61 @@ def test_the_browser_shows_the_graph_and_materialises_a_pair(stack, browser, tmp
     )
     browser.picture(tmp_path / "plot.png")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checks.png", "graph.png", "launch.png", "plot.png"]
+
+
+PHASE_ONE = ("market_bars", "feature_table", "dp_trajectories", "vq_codebook")
+
+
+@pytest.mark.slow
+def test_cancelling_stops_a_training_within_seconds_and_a_new_run_goes_on(stack) -> None:
+    file = stack.result / "BTC" / ".resume" / "vq_codebook.safetensors"
+    first = stack.launch(TRAINING, "BTC", *PHASE_ONE)
+    stack.wait(file.exists, "the training's first saved state")
+    began = time.monotonic()
+    stack.terminate(first)
+    stack.wait(lambda: stack.run(first).status is dg.DagsterRunStatus.CANCELED, "the run's end")
+    # Half a second on an idle machine; a wait for the training's end would be a minute.
+    assert time.monotonic() - began < 30
+    assert stack.processes() == []
+    assert "computed" in stack.log(first)
+    _, saved = load_tensors(file)
+    assert not list(stack.result.rglob(".staging*"))
+
+    # Again, and this time the process is killed on the way: it is missed, tried again and goes on.
+    again = stack.launch(TRAINING, "BTC", *PHASE_ONE)
+    (process,) = stack.wait(stack.processes, "the process of the run")
+    stack.wait(lambda: load_tensors(file)[1]["epochs_done"] > saved["epochs_done"], "further progress")
+    os.kill(process, signal.SIGKILL)
+    killed, last = stack.wait_for_run(again)
+    assert killed.status is dg.DagsterRunStatus.FAILURE
+    assert last.status is dg.DagsterRunStatus.SUCCESS
+    assert "BTC market_bars: computed" not in stack.log(last.run_id)
+    assert "BTC vq_codebook: computed" in stack.log(last.run_id)
+    assert not list(stack.result.rglob(".staging*"))
+    assert not file.exists()
+
+
+def write_candles(folder: Path, month: datetime, days: int) -> None:
+    """Five-minute candles of the first days of a month in the layout of Binance's archive."""
+    rows = []
+    for number in range(288 * days):
+        opened = int((month + timedelta(minutes=5 * number)).timestamp() * 1000)
+        price = 1_600 + number % 97 / 7
+        rows.append(f"{opened},{price},{price + 1},{price - 1},{price + 0.5},5,{opened + 299_999},0,9,2,0,0")
+    (folder / f"ETHUSDT-5m-{month:%Y-%m}.csv").write_text("\n".join(rows))
+
+
+@pytest.mark.endurance
+def test_a_backfill_over_months_is_finished_by_the_daemon(stack, tmp_path: Path) -> None:
+    months = [datetime(2023, month, 1, tzinfo=UTC) for month in (1, 2, 3)]
+    for month in months:
+        write_candles(tmp_path, month, days=2)
+    source = {"market.source": "binance-klines", "market.path": str(tmp_path), "market.by_month": True}
+    partitions = [f"{month:%Y-%m-%d}|ETH" for month in months]
+    backfill = stack.backfill(MONTHS, partitions, source, archetype__reason="test")
+    runs = stack.wait_for_backfill(backfill, count=len(months))
+    assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
+    assert {run.tags["dagster/partition"] for run in runs} == set(partitions)
+    assert {run.tags["archetype/reason"] for run in runs} == {"test"}
+    made = {path.name for path in (stack.result / "ETH" / "raw_bars").iterdir()}
+    assert made == {f"{month:%Y-%m}" for month in months}
