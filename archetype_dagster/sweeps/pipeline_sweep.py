@@ -15,7 +15,7 @@ from archetype_dagster.pipeline.cache import StageCache
 from archetype_dagster.pipeline.manifests import source_hashes
 from archetype_dagster.pipeline.stages import STAGES, SWEEP_STUDY, stage_seed, stage_settings
 from archetype_dagster.settings import Settings
-from archetype_dagster.sweeps.book import DONE
+from archetype_dagster.sweeps.book import DONE, TRIAL
 from archetype_dagster.sweeps.pipeline_market import sealed_settings
 from archetype_dagster.sweeps.pipeline_results import UNTUNED, PipelineSweep
 from archetype_dagster.sweeps.pipeline_space import search_space, trial_settings
@@ -72,15 +72,15 @@ def sweep_pipeline(market_bars: Artifact, settings: Settings, pair: str, cache: 
 
     runs = {UNTUNED: _facts(settings, {}, "complete", untuned.key, untuned)}
     returns = {UNTUNED: untuned.account.returns}
-    for trial in _tried(storage, name):
-        run, key = f"trial {trial.number}", trial.user_attrs.get(RESULT_KEY)
+    for draw, trial in _tried(storage, name):
+        run, key = f"trial {draw}", trial.user_attrs.get(RESULT_KEY)
         found = None if key is None else validated_before(key, settings, pair, cache)
-        runs[run] = _facts(settings, trial.params, trial.state.name.lower(), key or f"{name}/{trial.number}", found)
+        runs[run] = _facts(settings, trial.params, trial.state.name.lower(), key or f"{name}/{draw}", found)
         if found is not None:
             returns[run] = found.account.returns
     clock = pl.Series("timestamp", untuned.split.timestamps).dt.replace_time_zone("UTC")
     validation = pl.DataFrame([clock, *(pl.Series(run, values) for run, values in returns.items())])
-    return PipelineSweep(pair, sweep.model_dump(mode="json"), runs, result.n_failed, validation)
+    return PipelineSweep(pair, sweep.model_dump(mode="json"), runs, _failed(result.trials), validation)
 
 
 def study_name(sealed: Settings, pair: str) -> str:
@@ -104,10 +104,16 @@ def study_name(sealed: Settings, pair: str) -> str:
     return f"{pair}-{sealed.sweep.name}-{json_hash(depends)[:16]}"
 
 
-def _tried(storage: Path, name: str) -> list[FrozenTrial]:
-    """The study's trials that came to an end, in order of their numbers; those that failed are left out."""
+def _tried(storage: Path, name: str) -> list[tuple[int, FrozenTrial]]:
+    """The study's trials that came to an end, by draw, which unlike their number is that of an unbroken sweep."""
     study = optuna.load_study(study_name=name, storage=StudyStorage.of(storage, n_jobs=1).open())
-    return study.get_trials(states=DONE)
+    tried = [(int(trial.user_attrs[TRIAL]["draw"]), trial) for trial in study.get_trials(states=DONE)]
+    return sorted(tried, key=lambda one: one[0])
+
+
+def _failed(trials: pl.DataFrame) -> int:
+    """Trials that failed and were not run again."""
+    return trials.filter(pl.col("state") == "failed", ~pl.col("number").is_in(trials["retry_of"].implode())).height
 
 
 def _facts(

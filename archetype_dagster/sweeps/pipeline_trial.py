@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -12,6 +12,7 @@ import torch
 
 from archetype_dagster.artifacts import Artifact, read_json, write_json
 from archetype_dagster.backtest.performance import Performance, performance
+from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.compute import DeviceName, compute_session
 from archetype_dagster.pipeline.cache import StageCache
@@ -75,7 +76,9 @@ class _Accounts:
         return cls(SplitResult.load(directory / _TABLE_FILE, read_json(directory / _FACTS_FILE)))
 
 
-def validated(settings: Settings, pair: str, cache: StageCache) -> ValidationResult:
+def validated(
+    settings: Settings, pair: str, cache: StageCache, trained: Callable[[TradingPolicy], None] | None = None
+) -> ValidationResult:
     """Train some settings, or find what was trained, and account for them on every bar of the validation split.
 
     Prices, costs and rules are those of `evaluate`; every stage and the result are kept in the cache under their
@@ -85,6 +88,7 @@ def validated(settings: Settings, pair: str, cache: StageCache) -> ValidationRes
         settings: sealed ones, see `sealed_settings`; `settings.sweep` names the account.
         pair: traded pair.
         cache: sealed, so that the test split is out of reach.
+        trained: called with the frozen policy before it is judged.
 
     Raises:
         ValueError: a cache that is not sealed.
@@ -93,6 +97,8 @@ def validated(settings: Settings, pair: str, cache: StageCache) -> ValidationRes
     if not cache.sealed:
         raise ValueError("a trial needs a sealed cache, which keeps the test split out of its reach")
     policy, parents = trained_policy(StudyRun(settings, settings.sweep.account), pair, cache)
+    if trained is not None:
+        trained(policy)
 
     def account(resume: ResumePoint) -> _Accounts:
         dates = settings.splits
@@ -148,7 +154,8 @@ class PipelineObjective:
         """
         settings = trial_settings(self.settings, params)
         with compute_session(self.device, threads=None, deterministic=True, precision="float32") as device:
-            found = validated(settings, self.pair, sealed_cache(self.root, device, TrialProgress(trial, settings)))
+            progress = TrialProgress(trial, settings)
+            found = validated(settings, self.pair, sealed_cache(self.root, device, progress), progress.catch_up)
         trial.set_user_attr(RESULT_KEY, found.key)
         value = getattr(found.performance, settings.sweep.metric)
         if value is None:
@@ -169,24 +176,44 @@ class TrialProgress:
 
     def __init__(self, trial: optuna.Trial, settings: Settings) -> None:
         self._trial = trial
-        self._phase = _LAST_PHASE[settings.sweep.account]
+        self._account = settings.sweep.account
+        self._phase = _LAST_PHASE[self._account]
         self._evaluations: int = getattr(settings, self._phase).evaluations
+        self._total: int = getattr(settings, self._phase).total_steps
         self._horizon_bars = settings.planner.horizon_bars
-        self._task, self._total = "", 1
+        self._task, self._from_the_start = "", False
 
     def start(self, description: str, total: int) -> None:
         """Note which phase trains."""
-        self._task, self._total = description, total
+        self._task = description
 
     def advance(self, completed: int, metrics: Mapping[str, float] | None = None) -> None:
         """Report the phase's validation; `optuna.TrialPruned` where the pruner gives the trial up."""
         if self._task != self._phase or not metrics or VALIDATION_SCORE not in metrics:
             return
-        # The number of the validation, because steps differ between trials with other batches.
-        validation = round(self._evaluations * completed / self._total)
-        self._trial.report(metrics[VALIDATION_SCORE] / self._horizon_bars, validation)
-        if self._trial.should_prune():
-            raise optuna.TrialPruned(f"given up after {completed} of {self._total} steps of {self._phase}")
+        # A training that goes on told its first validations another trial, and is not judged by the others alone.
+        self._from_the_start = self._from_the_start or completed == 0
+        if self._from_the_start:
+            self._report(completed, metrics[VALIDATION_SCORE])
+
+    def catch_up(self, policy: TradingPolicy) -> None:
+        """Report all validations of a phase that was found or gone on with, as its training would have.
+
+        Raises:
+            optuna.TrialPruned: the pruner would have given the trial up.
+        """
+        phase = policy.selector if self._account == "no_refinement" else policy.refiner
+        if self._from_the_start or phase is None:
+            return
+        for steps, score in phase.history.select("steps", VALIDATION_SCORE).iter_rows():
+            self._report(min(steps, self._total), score)
 
     def finish(self) -> None:
         """Nothing is left open."""
+
+    def _report(self, completed: int, score: float) -> None:
+        # The number of the validation, because steps differ between trials with other batches.
+        validation = round(self._evaluations * completed / self._total)
+        self._trial.report(score / self._horizon_bars, validation)
+        if self._trial.should_prune():
+            raise optuna.TrialPruned(f"given up after {completed} of {self._total} steps of {self._phase}")

@@ -25,6 +25,7 @@ from archetype_dagster.sweeps.pipeline_results import UNTUNED, PipelineSweep
 from archetype_dagster.sweeps.pipeline_space import search_space, trial_settings
 from archetype_dagster.sweeps.pipeline_sweep import study_name, sweep_pipeline
 from archetype_dagster.sweeps.pipeline_trial import PipelineObjective, TrialProgress, sealed_cache, validated
+from archetype_dagster.sweeps.storage import StudyStorage
 from archetype_dagster.types import Progress
 
 RATE = {"type": "log_uniform", "low": 1e-4, "high": 1e-2}
@@ -150,8 +151,12 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_finds_the_same(
     with pytest.raises(KeyboardInterrupt):
         swept(settings, cache_at(tmp_path, Stopping(after=2)))
     assert stages(tmp_path)["sweep_trial"] == 3
+    # And a third trial had begun, whose process was killed.
+    [journal] = (tmp_path / ".sweeps").glob("*.journal")
+    optuna.load_study(study_name=journal.stem, storage=StudyStorage.of(journal, n_jobs=1).open()).ask()
     found = swept(settings, cache_at(tmp_path, Stopping(after=0)))
     assert (found.runs, found.best) == (refinement[1].runs, refinement[1].best)
+    assert found.failed == 0
     fewer = swept(tiny({"sweep": {**REFINEMENT, "trials": 2}}), cache_at(tmp_path, Stopping(after=0)))
     assert fewer.runs == found.runs
 
@@ -213,14 +218,15 @@ def test_values_that_no_trial_can_draw_are_refused_with_their_setting(
 
 
 def test_the_last_phases_validations_are_reported_and_may_end_a_trial(tiny: Make) -> None:
-    settings = tiny({"refinement.evaluations": 4})
+    settings = tiny({"refinement.evaluations": 4, "refinement.total_steps": 1_000})
     study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(lower=0.0))
     trial = study.ask()
     progress = TrialProgress(trial, settings)
     progress.start("selection", 1_000)
     progress.advance(500, {"validation_return": -1.0})
     progress.start("refinement", 1_000)
+    progress.advance(0, {"validation_return": 0.0})
     progress.advance(500, {"validation_return": 0.6})
-    assert study.trials[0].intermediate_values == {2: 0.6 / settings.planner.horizon_bars}
+    assert study.trials[0].intermediate_values == {0: 0.0, 2: 0.6 / settings.planner.horizon_bars}
     with pytest.raises(optuna.TrialPruned, match="given up after 750 of 1000 steps of refinement"):
         progress.advance(750, {"validation_return": -0.6})
