@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import venv
 from importlib.metadata import Distribution, distribution
 from importlib.util import find_spec
@@ -30,7 +29,7 @@ for number, row in enumerate(rows):
         policy.restore(state)
 print(json.dumps({"actions": actions, "cost": policy.cost(rows[-1], 0, 2), "modules": sorted(sys.modules)}))
 """
-REFUSALS = ("torch", "pydantic", "yaml", "scipy", "numba", "sklearn", "gymnasium", "dagster", "mlflow", "onnx")
+NOT_LOADED = ("torch", "pydantic", "yaml", "scipy", "numba", "sklearn", "gymnasium", "dagster", "mlflow", "onnx")
 
 
 def needed(name: str, found: dict[str, Distribution]) -> dict[str, Distribution]:
@@ -76,5 +75,4 @@ def test_a_bundle_decides_without_torch_or_anything_that_training_needs(bundle, 
     decided = [policy.on_bar(row) for row in rows]
     assert told["actions"] == [None if one is None else one.action for one in decided]
     assert told["cost"] == policy.cost(rows[-1], 0, 2)
-    assert not {name.partition(".")[0] for name in told["modules"]} & set(REFUSALS)
-    assert sys.prefix != str(tmp_path / "environment")
+    assert not {name.partition(".")[0] for name in told["modules"]} & set(NOT_LOADED)
