@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,66 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real market data not found at {folder}; set ARCHETYPE_SHARED_DATA to its folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def small_policy() -> Callable[..., Any]:
+    """Makes an untrained policy of four archetypes, sharp enough that every action and override occurs."""
+    import polars as pl
+    import torch
+
+    from archetype_dagster.backtest.policy import TradingPolicy
+    from archetype_dagster.codebook import Codebook
+    from archetype_dagster.market.features import FEATURE_NAMES
+    from archetype_dagster.refinement import Refiner
+    from archetype_dagster.refinement.adapter import context_size
+    from archetype_dagster.refinement.network import RefinerNetwork
+    from archetype_dagster.seeding import seeded_initialisation
+    from archetype_dagster.selection import Selector
+    from archetype_dagster.selection.network import SelectorNetwork
+    from archetype_dagster.settings import load_settings
+
+    def make(changes: Mapping[str, Any]) -> TradingPolicy:
+        shape = {"codebook.num_codes": 4, "codebook.code_dim": 4, "codebook.hidden_size": 8}
+        settings = load_settings("smoke", {**changes, **shape, "planner.horizon_bars": 12})
+        features = len(FEATURE_NAMES)
+        codebook = Codebook.untrained(features, 12, settings.codebook, seed=1)
+        with seeded_initialisation(1, "small_policy"):
+            selector = SelectorNetwork(features, 4, (16,))
+            refiner = RefinerNetwork(features, context_size(4), 16)
+            torch.nn.init.normal_(codebook.quantizer.codes, std=2.0)
+            torch.nn.init.normal_(codebook.decoder.head.weight, std=2.0)
+            torch.nn.init.normal_(refiner.actor.weight, std=0.2)
+        return TradingPolicy(
+            codebook,
+            Selector(selector.eval().requires_grad_(False), pl.DataFrame()),
+            Refiner(refiner.eval().requires_grad_(False), pl.DataFrame()),
+            settings,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_bundle(small_policy: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small policy for ETH, exported once for all workers, because tracing its graphs takes ten seconds."""
+    from filelock import FileLock
+
+    from archetype_dagster.deployment import export_policy
+    from archetype_dagster.market.features import FEATURE_NAMES, compute_features
+    from archetype_dagster.market.scaler import FeatureScaler
+    from archetype_dagster.market.sources import bars_for
+
+    shared = tmp_path_factory.getbasetemp()
+    target = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "small_bundle"
+    with FileLock(f"{target}.lock"):
+        if not (target / "checksums.json").exists():
+            span = {"start": "2023-01-01T00:00:00Z", "end": "2023-01-04T00:00:00Z"}
+            policy = small_policy({f"market.synthetic.{name}": date for name, date in span.items()})
+            features = compute_features(bars_for(policy.settings, "ETH")).select(FEATURE_NAMES)
+            target.mkdir(exist_ok=True)
+            export_policy(policy, FeatureScaler.fit(features.to_numpy()), target, pair="ETH")
+    return target
 
 
 class Browser:

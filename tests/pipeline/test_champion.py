@@ -10,29 +10,20 @@ from typing import Any
 
 import dagster as dg
 import mlflow.pyfunc
-import numpy as np
 import polars as pl
 import pytest
-import torch
 from mlflow import MlflowClient
 
 from archetype_dagster.artifacts import Artifact, open_artifact, publish_artifact, read_json, write_json
-from archetype_dagster.backtest.policy import TradingPolicy
 from archetype_dagster.champion_sensor import new_bundle
-from archetype_dagster.codebook import Codebook
-from archetype_dagster.deployment import OnnxPolicy, export_policy
+from archetype_dagster.deployment import OnnxPolicy
 from archetype_dagster.deployment.bundle import POLICY_FILE, seal_bundle
 from archetype_dagster.errors import ArtifactError, SealedSplitError
 from archetype_dagster.jobs import CHAMPION
-from archetype_dagster.market.features import FEATURE_NAMES
-from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.market.sources import bars_for
 from archetype_dagster.paper_trading.champion import Comparison, Judgement, judge_bundle, validation_bars
 from archetype_dagster.pipeline.manifests import stage_manifest
 from archetype_dagster.pipeline.stages import STAGES
-from archetype_dagster.seeding import seeded_initialisation
-from archetype_dagster.selection.network import SelectorNetwork
-from archetype_dagster.selection.selector import Selector
 from archetype_dagster.settings import Settings, load_settings
 from archetype_dagster.settings.paper_trading import ChampionSettings
 from resources.registry import CHAMPION as ALIAS
@@ -41,34 +32,25 @@ from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
 from resources.tracking import TrackingResource
 
-CHANGES = {"splits.validation_end": "2023-01-26T12:00:00Z"}
+CHANGES = {
+    "market.synthetic.start": "2023-01-24T00:00:00Z",
+    "market.synthetic.end": "2023-01-28T00:00:00Z",
+    "splits.validation_end": "2023-01-26T12:00:00Z",
+}
 Define = Callable[..., dg.Definitions]
 
 
 class Market:
-    """The tiny market of ETH as published artifacts, and bundles that decide differently on it."""
+    """The tiny market of ETH as published artifacts, and bundles of the same graphs under other rules on it."""
 
-    def __init__(self, folder: Path, tiny: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, tiny: Mapping[str, Any], bundle: Path) -> None:
         self.settings: Settings = load_settings("smoke", {**tiny, **CHANGES})
         self.root = folder / "result"
         self.store = ArtifactStore(root=str(self.root))
         self.bars = bars_for(self.settings, "ETH")
         self.publish("market_bars", lambda target: self.bars.write_parquet(target / "bars.parquet"))
         self.file = self.store.open("market_bars", "ETH").path("bars.parquet")
-        exported = folder / "exported"
-        exported.mkdir()
-        features = len(FEATURE_NAMES)
-        codebook = Codebook.untrained(features, self.settings.planner.horizon_bars, self.settings.codebook, seed=1)
-        with seeded_initialisation(1, "champion"):
-            selector = SelectorNetwork(features, self.settings.codebook.num_codes, (8,))
-            torch.nn.init.normal_(codebook.quantizer.codes, std=2.0)
-            torch.nn.init.normal_(codebook.decoder.head.weight, std=2.0)
-        policy = TradingPolicy(
-            codebook, Selector(selector.eval().requires_grad_(False), pl.DataFrame()), None, self.settings
-        )
-        export_policy(policy, FeatureScaler(np.zeros(features), np.ones(features), 10.0), exported, pair="ETH")
-        # Exporting takes seconds: the others are the same graphs under other rules.
-        bundles = [_resealed(exported, folder / f"h{bars}", horizon_bars=bars) for bars in (6, 12, 30)]
+        bundles = [_resealed(bundle, folder / f"h{bars}", horizon_bars=bars) for bars in (6, 12, 30)]
         window = validation_bars(self.file, self.settings.splits)
         judged = [(judge_bundle(bundle, window, self.settings, "ETH"), bundle) for bundle in bundles]
         judged.sort(key=lambda pair: pair[0].performance.sharpe or 0.0)
@@ -94,8 +76,8 @@ def _resealed(source: Path, target: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def market(tmp_path_factory: pytest.TempPathFactory, tiny: Mapping[str, Any]) -> Market:
-    return Market(tmp_path_factory.mktemp("champion"), tiny)
+def market(tmp_path_factory: pytest.TempPathFactory, tiny: Mapping[str, Any], small_bundle: Path) -> Market:
+    return Market(tmp_path_factory.mktemp("champion"), tiny, small_bundle)
 
 
 @pytest.fixture

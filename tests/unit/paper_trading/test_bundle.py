@@ -12,14 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from archetype_dagster.artifacts import write_json
@@ -27,27 +25,18 @@ from archetype_dagster.backtest.accounts import SplitAccounts
 from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.backtest.replay import replay_priced
 from archetype_dagster.cli import app
-from archetype_dagster.codebook import Codebook
-from archetype_dagster.deployment import OnnxPolicy, export_policy
+from archetype_dagster.deployment import OnnxPolicy
 from archetype_dagster.deployment.bundle import seal_bundle
 from archetype_dagster.errors import ArchetypeError, ArtifactError
 from archetype_dagster.market.bars import assign_segments
-from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
-from archetype_dagster.market.features import FEATURE_NAMES
+from archetype_dagster.market.feature_table import build_feature_table
 from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.market.sources import bars_for
 from archetype_dagster.market.splits import split_dataset
 from archetype_dagster.paper_cli import STOPPED
 from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
-from archetype_dagster.refinement.adapter import context_size
-from archetype_dagster.refinement.network import RefinerNetwork
-from archetype_dagster.refinement.refiner import Refiner
-from archetype_dagster.seeding import seeded_initialisation
-from archetype_dagster.selection.network import SelectorNetwork
-from archetype_dagster.selection.selector import Selector
-from archetype_dagster.settings import Settings, load_settings
+from archetype_dagster.settings import Settings
 
-F = len(FEATURE_NAMES)
 SETTINGS = {
     "market.synthetic.start": "2023-01-01T00:00:00Z",
     "market.synthetic.end": "2023-01-06T06:00:00Z",
@@ -58,44 +47,24 @@ SETTINGS = {
     "splits.validation_end": "2023-01-05T00:00:00Z",
     "splits.test_start": "2023-01-05T00:00:00Z",
     "splits.test_end": "2023-01-06T06:00:00Z",
-    "planner.horizon_bars": 12,
-    "codebook.num_codes": 4,
-    "codebook.code_dim": 4,
-    "codebook.hidden_size": 8,
     "paper_trading.limits.stale_bars": None,
     "paper_trading.limits.max_drawdown": None,
 }
 
 
-def random_policy(settings: Settings, *, seed: int = 1) -> TradingPolicy:
-    """Untrained networks, sharp enough that every action and override occurs."""
-    codebook = Codebook.untrained(F, settings.planner.horizon_bars, settings.codebook, seed=seed)
-    with seeded_initialisation(seed, "random_policy"):
-        selector = SelectorNetwork(F, settings.codebook.num_codes, settings.selection.hidden_sizes)
-        refiner = RefinerNetwork(F, context_size(settings.codebook.code_dim), 16)
-        torch.nn.init.normal_(codebook.quantizer.codes, std=2.0)
-        torch.nn.init.normal_(codebook.decoder.head.weight, std=2.0)
-        torch.nn.init.normal_(refiner.actor.weight, std=0.2)
-    return TradingPolicy(
-        codebook,
-        Selector(selector.eval().requires_grad_(False), pl.DataFrame()),
-        Refiner(refiner.eval().requires_grad_(False), pl.DataFrame()),
-        settings,
-    )
-
-
 class Recorded:
     """One market, its policy, its bundle and the evaluation's account of the test split."""
 
-    def __init__(self, folder: Path, exported: Callable[[FeatureScaler], Path], **changes: Any) -> None:
-        self.settings = load_settings("smoke", {**SETTINGS, **changes})
+    def __init__(self, folder: Path, bundle: Path, make_policy: Callable[..., TradingPolicy], **changes: Any) -> None:
+        policy = make_policy({**SETTINGS, **changes})
+        self.settings = policy.settings
         whole = bars_for(self.settings, "ETH")
         # An outage within the test split.
         lost = pl.col("timestamp").dt.strftime("%Y-%m-%d %H").is_in(["2023-01-05 08", "2023-01-05 09"])
         self.bars = assign_segments(whole.filter(~lost), bar_minutes=10)
-        table: FeatureTable = build_feature_table(self.bars, self.settings, "ETH")
-        policy = random_policy(self.settings)
-        self.bundle = _with_execution(folder, exported(table.scaler), self.settings)
+        scaler = FeatureScaler.load(bundle / "scaler.json")
+        table = build_feature_table(self.bars, self.settings, "ETH", scaler=scaler)
+        self.bundle = _with_execution(folder, bundle, self.settings)
         self.test = split_dataset(table.dataset(self.settings), self.settings.splits).test
         dates = self.settings.splits
         self.accounts = SplitAccounts(self.bars, self.test, self.settings, (dates.test_start, dates.test_end))
@@ -134,31 +103,18 @@ class Silent:
         pass
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[FeatureScaler], Path]:
-    """Exports the policy once, because tracing its graphs takes seconds."""
-
-    @cache
-    def export() -> Path:
-        return tmp_path_factory.mktemp("exported")
-
-    def bundle(scaler: FeatureScaler) -> Path:
-        if not any(export().iterdir()):
-            export_policy(random_policy(load_settings("smoke", SETTINGS)), scaler, export(), pair="ETH")
-        return export()
-
-    return bundle
+Make = Callable[..., TradingPolicy]
 
 
 @pytest.fixture(scope="module")
-def recorded(exported: Callable[[FeatureScaler], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(tmp_path_factory.mktemp("recorded"), exported)
+def recorded(small_bundle: Path, small_policy: Make, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded(tmp_path_factory.mktemp("recorded"), small_bundle, small_policy)
 
 
 @pytest.fixture(scope="module")
-def settled(exported: Callable[[FeatureScaler], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def settled(small_bundle: Path, small_policy: Make, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     changes = {"execution.horizon_boundary": "settle", "execution.execution_delay_bars": 1}
-    return Recorded(tmp_path_factory.mktemp("settled"), exported, **changes)
+    return Recorded(tmp_path_factory.mktemp("settled"), small_bundle, small_policy, **changes)
 
 
 @pytest.mark.parametrize("name", ["recorded", "settled"])

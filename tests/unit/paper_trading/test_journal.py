@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +33,24 @@ def test_records_and_state_come_back(tmp_path: Path):
         journal.commit(RECORDS[3], {"bars": 4})
         assert list(journal.records()) == [{"seq": seq, **record} for seq, record in enumerate(RECORDS, 1)]
     assert (tmp_path / "journal.jsonl").read_bytes() == write(tmp_path / "whole").read_bytes()
+
+
+def test_the_state_is_on_disk_before_the_line_and_both_before_the_commit_returns(tmp_path: Path):
+    """What a kill cannot show, because the kernel keeps what was not synced: the calls, in their order."""
+    calls: list[str] = []
+
+    def noted(frame: object, event: str, function: Any) -> None:
+        if event == "c_call" and function.__module__ == os.fsync.__module__:
+            calls.append(function.__name__)
+
+    with Journal(tmp_path) as journal:
+        sys.setprofile(noted)
+        journal.commit(RECORDS[0], {"bars": 1})
+        sys.setprofile(None)
+    assert [name for name in calls if name in ("fsync", "replace", "write")] == [
+        *("fsync", "replace", "fsync"),
+        *("write", "fsync"),
+    ]
 
 
 def test_a_line_cut_at_any_byte_is_completed_from_the_state(tmp_path: Path):
@@ -91,6 +113,23 @@ def test_a_newer_state_is_refused(tmp_path: Path):
     state.write_text(json.dumps({**json.loads(state.read_text()), "version": 2}))
     with pytest.raises(ArtifactError, match="has version 2, this version reads 1"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda kept: {**kept, "state": {"bars": 7}}, "was changed since it was written"),
+        (lambda kept: {name: value for name, value in kept.items() if name != "line"}, "was changed since"),
+        (lambda kept: [], "has version None"),
+    ],
+)
+def test_a_changed_state_is_refused(tmp_path: Path, content: Callable[[dict[str, Any]], Any], message: str):
+    write(tmp_path, 2)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(content(json.loads(state.read_text()))))
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match=message):
+            Journal(tmp_path)
 
 
 def test_one_journal_has_one_trader(tmp_path: Path):
