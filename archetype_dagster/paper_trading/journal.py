@@ -3,7 +3,7 @@
 A commit writes the state first, whole and atomically, and in it the very line that the journal is about to
 get and the length the journal had; then the line is appended and synced. Whatever a kill leaves behind, the
 state holds what is missing: at the next start the line is completed. Each line ends with a check over itself
-and all lines before it, so that a changed or missing line is found.
+and all lines before it, so that a changed or missing line is found, and the state with one over itself.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Journal:
         line = _line({**numbered, "check": check})
         kept = {"version": STATE_VERSION, "seq": seq, "offset": self._size, "line": line, "state": state}
         try:
-            write_bytes_atomically(self.directory / STATE_FILE, _line(kept).encode())
+            write_bytes_atomically(self.directory / STATE_FILE, _line({**kept, "check": _check_of("", kept)}).encode())
             self._append(line.encode())
         except OSError as error:
             raise ArtifactError(f"cannot write to {self.directory}: {error}") from error
@@ -129,8 +129,11 @@ class Journal:
                 raise ArtifactError(f"{self.path} has records, but {path} is gone; begin another journal")
             return
         kept = read_json(path)
-        if kept.get("version") != STATE_VERSION:
-            raise ArtifactError(f"{path} has version {kept.get('version')}, this version reads {STATE_VERSION}")
+        version = kept.get("version") if isinstance(kept, dict) else None
+        if version != STATE_VERSION:
+            raise ArtifactError(f"{path} has version {version}, this version reads {STATE_VERSION}")
+        if kept.get("check") != _check_of("", kept):
+            raise ArtifactError(f"{path} was changed since it was written; begin another journal")
         line, offset = kept["line"].encode(), int(kept["offset"])
         tail = b"" if self._size < offset else os.pread(self._file, len(line) + 1, offset)
         if self._size < offset or not line.startswith(tail):
