@@ -165,3 +165,37 @@ def test_a_server_by_uri_records_the_same(root: Path, server: str):
     (run,) = runs(server, "served")
     check_recorded(server, run)
     assert (root.parent / "server-artifacts").is_dir()
+
+
+def test_what_a_store_does_not_take_is_sent_once_it_does(tmp_path: Path):
+    folder = tmp_path / "later"
+    # Where the store's folder should be, a file is in the way.
+    folder.touch()
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    resource = TrackingResource(tracking_uri=uri, experiment="later")
+    with resource.run(identity="a", name="a", tags={}, result_root=tmp_path / "result") as tracker:
+        tracker.log_params({"codebook.epochs": 3})
+        tracker.log_curve_point(0, {"loss": 1.0})
+        assert tracker.address is None
+        folder.unlink()
+        tracker.log_metrics({"perplexity": 3.5})
+    assert tracker.missing == ""
+    (run,) = runs(uri, "later")
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"codebook.epochs": "3"}
+    assert run.data.metrics == {"loss": 1.0, "perplexity": 3.5}
+    assert run.info.run_id in str(tracker.address)
+
+
+def test_what_was_never_taken_is_named_without_the_address(tmp_path: Path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        uri = f"http://somebody:s3cret@127.0.0.1:{closed.getsockname()[1]}"
+        resource = TrackingResource(tracking_uri=uri)
+        with resource.run(identity="a", name="a", tags={}, result_root=tmp_path / "result") as tracker:
+            tracker.log_params({"codebook.epochs": 3})
+            tracker.log_curve_point(0, {"loss": 1.0})
+    assert tracker.missing == (
+        "not recorded in MLflow, which did not answer (MlflowException INTERNAL_ERROR): "
+        "1 settings, 1 points of curves, 1 the run's end"
+    )
