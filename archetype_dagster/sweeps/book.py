@@ -29,7 +29,7 @@ class StudyBook:
     """Opens a study, or makes it, and keeps account of its trials.
 
     A trial is asked for, told or lost here. A lost trial, whose process died, is failed and queued again with the
-    parameters it had, at most `max_retries` times.
+    parameters it had, at most `max_retries` times; so is one that was interrupted, however often.
 
     Args:
         storage: where the study lives.
@@ -102,17 +102,17 @@ class StudyBook:
             self._give_up(assignment.number, outcome.error)
         self._close(assignment, outcome, f"{type(outcome.error).__name__}: {outcome.error}")
 
-    def lost(self, assignment: Assignment, why: str) -> None:
-        """Close a trial whose process died and queue it again."""
+    def lost(self, assignment: Assignment, why: str, *, blameless: bool = False) -> None:
+        """Close a trial whose process died and queue it again; a blameless one however often."""
         self._running.pop(assignment.number, None)
         self._close(assignment, Outcome(TrialState.FAIL), why)
-        if not self._queue_again(self.study, self._opened.get_trial(assignment.trial_id)):
+        if not self._queue_again(self.study, self._opened.get_trial(assignment.trial_id), deaths=1 - blameless):
             self._give_up(assignment.number, SweepError(f"died {self._max_retries + 1} times, at last: {why}"))
 
     def lose_running(self, why: str) -> None:
         """Close all trials that this sweep began and did not close, and queue them again."""
         for assignment in list(self._running.values()):
-            self.lost(assignment, why)
+            self.lost(assignment, why, blameless=True)
 
     def recover(self) -> None:
         """Close and queue again what dead sweeps left running."""
@@ -146,9 +146,9 @@ class StudyBook:
     def _silent(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self._queue_again(study, trial)
 
-    def _queue_again(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+    def _queue_again(self, study: optuna.Study, trial: FrozenTrial, *, deaths: int = 1) -> bool:
         facts = {"draw": self._draw(trial.number), **trial.user_attrs.get(TRIAL, {})}
-        deaths = facts.get("deaths", 0) + 1
+        deaths += facts.get("deaths", 0)
         if deaths > self._max_retries:
             return False
         study.enqueue_trial(dict(trial.params), {TRIAL: {**facts, "deaths": deaths, "retry_of": trial.number}})

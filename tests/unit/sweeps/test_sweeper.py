@@ -55,6 +55,15 @@ def test_an_interrupted_sweep_goes_on_by_name_as_if_it_had_not_been(
     assert complete.filter(retry_of=6)["draw"].to_list() == [6]
 
 
+def test_a_trial_is_not_given_up_for_being_interrupted(tmp_path: Path) -> None:
+    sweep = functools.partial(RLHPOSweeper, "s", 3, SPACE, tmp_path / "study.journal", max_retries=0)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            sweep().sweep(Interrupting(1))
+    found = sweep().sweep(parabola)
+    assert found.trials.filter(state="complete")["draw"].to_list() == [0, 1, 2]
+
+
 def test_a_study_that_has_all_its_trials_runs_none_and_one_that_is_raised_runs_the_rest(tmp_path: Path) -> None:
     sweep = functools.partial(RLHPOSweeper, "s", search_space=SPACE, storage=tmp_path / "study.journal")
     assert sweep(n_trials=5).sweep(parabola).n_trials == 5
