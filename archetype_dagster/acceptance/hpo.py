@@ -11,7 +11,7 @@ from typing import Final
 from archetype_dagster.acceptance.convergence import test_sharpes
 from archetype_dagster.acceptance.metric import AcceptanceMetric, Target
 from archetype_dagster.acceptance.policies import AcceptanceRun
-from archetype_dagster.artifacts import json_hash, read_json, write_json
+from archetype_dagster.artifacts import git_revision, json_hash, read_json, write_json
 from archetype_dagster.pipeline.cache import StageCache
 from archetype_dagster.settings import Settings
 from archetype_dagster.sweeps.pipeline_results import BestSettings, PipelineSweep
@@ -22,10 +22,11 @@ _SECONDS_FILE: Final = "seconds.json"
 
 @dataclass(frozen=True)
 class TimedSweep:
-    """A sweep that began with nothing, and its wall time in seconds, the untuned settings included."""
+    """A sweep that began with nothing, its wall time in seconds, the untuned settings included, and the code timed."""
 
     found: PipelineSweep
     seconds: float
+    commit: str | None
 
     @property
     def best(self) -> BestSettings:
@@ -52,8 +53,9 @@ def timed_sweep(run: AcceptanceRun) -> TimedSweep:
         cache = StageCache(folder / "stages", run.device, run.progress)
         bars = cache.artifact("market_bars", settings, run.settings.pair)
         sweep_pipeline(bars, settings, run.settings.pair, cache).save(folder)
-        write_json(folder / _SECONDS_FILE, {"seconds": time.monotonic() - began})
-    return TimedSweep(PipelineSweep.load(folder), read_json(folder / _SECONDS_FILE)["seconds"])
+        write_json(folder / _SECONDS_FILE, {"seconds": time.monotonic() - began, "commit": git_revision()})
+    timed = read_json(folder / _SECONDS_FILE)
+    return TimedSweep(PipelineSweep.load(folder), timed["seconds"], timed.get("commit"))
 
 
 def hpo_gain(run: AcceptanceRun, sweep: TimedSweep) -> AcceptanceMetric:
@@ -96,6 +98,8 @@ def hpo_wall_time(run: AcceptanceRun, sweep: TimedSweep) -> AcceptanceMetric:
         (run.settings.sweep_run_seed,),
         {
             "seconds": sweep.seconds,
+            # Not always that of the report: a sweep that was timed once is not timed again.
+            "commit": sweep.commit,
             "trials": {state: states.count(state) for state in ("complete", "pruned")} | {"failed": sweep.found.failed},
             "workers": spec.jobs,
             "cores": _cores(),

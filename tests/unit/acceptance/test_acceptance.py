@@ -65,6 +65,10 @@ def test_a_second_call_measures_the_same_and_times_a_sweep_that_was_interrupted_
 ) -> None:
     trained = {path: path.stat().st_mtime_ns for path in (folder / "result" / "stages").rglob("manifest.json")}
     [seconds] = (folder / "result").glob("sweep-*/seconds.json")
+    earlier = {**json.loads(seconds.read_text()), "commit": "earlier"}
+    seconds.write_text(json.dumps(earlier))
+    told = measured(folder, "found.json")[0]["metrics"]["hpo_wall_time"]
+    assert (told["seconds"], told["commit"]) == (earlier["seconds"], "earlier")
     seconds.unlink()
     again, _ = measured(folder, "second.json")
     timed = [metrics.pop("hpo_wall_time") for metrics in (again["metrics"], first[0]["metrics"])]
