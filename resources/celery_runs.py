@@ -23,8 +23,8 @@ class WatchedCeleryRunLauncher(CeleryRunLauncher):
     """`CeleryRunLauncher` that asks the worker itself whether it still has the run, and that can resume it.
 
     What a killed worker was doing stays STARTED in the result backend for ever, so Dagster's launcher (0.29.27)
-    never misses it; a resumed run that waits for a free worker looks lost to it; and its own way of resuming names
-    the task's argument wrongly.
+    never misses it; a resumed run that waits for a free worker looks lost to it; its own way of resuming names
+    the task's argument wrongly; and a run that it has stopped is not said to be, so that monitoring would resume it.
 
     Args:
         worker_timeout_seconds: how long nobody may know of a started run before it counts as lost.
@@ -64,6 +64,17 @@ class WatchedCeleryRunLauncher(CeleryRunLauncher):
             TASK_RESUME_JOB_NAME, kwargs={"resume_job_args_packed": pack_value(arguments)}, immutable=True
         )
         self._launch_celery_task_run(run, task, TASK_RESUME_JOB_NAME)
+
+    def terminate(self, run_id: str) -> bool:
+        """Interrupt a run, which saves its checkpoint and ends; False where it is over or not there.
+
+        One that does not end is called cancelled by run monitoring after `cancel_timeout_seconds`.
+        """
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished or DAGSTER_CELERY_TASK_ID_TAG not in run.tags:
+            return False
+        self._instance.report_run_canceling(run)
+        return super().terminate(run_id)
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Whether a run that Dagster calls started is waited for, worked on or lost.

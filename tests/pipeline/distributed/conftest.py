@@ -94,10 +94,17 @@ class Site:
         return self.running(name, "dagster-celery", "worker", "start", "-A", "dagster_celery.app", *options)
 
     def backfill(self, job: str, partitions: Sequence[str]) -> None:
-        command = ["dagster", "job", "backfill", "-w", "workspace.yaml", "-j", job, "--noprompt"]
-        command += ["--partitions", ",".join(partitions)]
-        with self.running("backfill", *command) as process:
-            assert process.wait(timeout=240) == 0, (self.home / "backfill.log").read_text()
+        self._job("backfill", job, "--noprompt", "--partitions", ",".join(partitions))
+
+    def launch(self, job: str) -> None:
+        self._job("launch", job)
+
+    def _job(self, what: str, job: str, *options: str) -> None:
+        with self.running(what, "dagster", "job", what, "-w", "workspace.yaml", "-j", job, *options) as process:
+            assert process.wait(timeout=240) == 0, (self.home / f"{what}.log").read_text()
+
+    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
+        wait_until(condition, seconds, what)
 
 
 def postgres_programs() -> Path:

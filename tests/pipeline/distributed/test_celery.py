@@ -26,6 +26,8 @@ RESUMED = "Launching a new run worker to resume run"
 FEW_STAGES = ("market_bars", "feature_table", "dp_trajectories")
 TRAINED_STAGES = (*FEW_STAGES, "vq_codebook", "archetype_returns", "selection_checkpoint", "refinement_checkpoint")
 CODE = """\
+import time
+
 import dagster as dg
 from archetype_dagster.definitions import build_defs
 from resources.compute import ComputeResource
@@ -33,6 +35,18 @@ from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
 from resources.tracking import TrackingResource
 
+
+@dg.op
+def wait():
+    time.sleep(3600)
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def waiting():
+    wait()
+
+
+few = dg.define_asset_job("backfilled", {stages!r}, executor_def=dg.in_process_executor)
 defs = dg.Definitions.merge(
     build_defs(
         {{
@@ -42,7 +56,7 @@ defs = dg.Definitions.merge(
             "tracking": TrackingResource(enabled=False),
         }}
     ),
-    dg.Definitions(jobs=[dg.define_asset_job("backfilled", {stages!r}, executor_def=dg.in_process_executor)]),
+    dg.Definitions(jobs=[few, waiting]),
 )
 """
 
@@ -99,7 +113,28 @@ def backfill_with_a_killed_worker(site: Any, seconds: float) -> list[dg.DagsterR
             time.sleep(0.1)
         assert killed is not None
         assert any(RESUMED in entry.message for entry in instance.all_logs(killed))
+        stop_a_run(site, instance)
         return runs
+
+
+def stop_a_run(site: Any, instance: dg.DagsterInstance) -> None:
+    """A run that was cancelled ends, and run monitoring, which looks every second, does not bring it back."""
+    site.launch("waiting")
+
+    def run() -> dg.DagsterRun:
+        (only,) = instance.get_runs(dg.RunsFilter(job_name="waiting"))
+        return only
+
+    def steps_started() -> int:
+        return len(instance.all_logs(run().run_id, of_type=dg.DagsterEventType.STEP_START))
+
+    site.wait_until(lambda: steps_started() == 1, "the start of a run that waits")
+    assert instance.run_launcher.terminate(run().run_id)
+    site.wait_until(lambda: run().is_finished, "the end of a run that was stopped")
+    time.sleep(3)
+    assert run().status is dg.DagsterRunStatus.CANCELED
+    assert steps_started() == 1
+    assert not instance.run_launcher.terminate(run().run_id)
 
 
 def check_backfill(
