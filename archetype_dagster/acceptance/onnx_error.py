@@ -63,15 +63,16 @@ def onnx_pnl_error(run: AcceptanceRun) -> AcceptanceMetric:
 
 def _compare(run: AcceptanceRun, settings: Settings) -> JsonDict:
     kinds = ("market_bars", "feature_table", "vq_codebook", "selection_checkpoint", "refinement_checkpoint")
-    bars_artifact, table, *phases = run.cache.artifacts(kinds, settings, run.settings.pair)
-    bars, policy = bars_of(bars_artifact), policy_of(*phases, settings)
+    parents = run.cache.artifacts(kinds, settings, run.settings.pair)
+    market_bars, table, codebook, selector, refiner = parents
+    bars, policy = bars_of(market_bars), policy_of(codebook, selector, refiner, settings)
     test = splits_of(table, settings).test
     if run.settings.onnx_bars is not None:
         test = test.rows(slice(0, run.settings.onnx_bars))
     dates = settings.splits
     accounts = SplitAccounts(bars, test, settings, (dates.test_start, dates.test_end))
     exported = _Export(policy, table_of(table).scaler, run.settings.pair)
-    bundle = run.cache.kept(STAGES["onnx_policy"], settings, run.settings.pair, [table, *phases], lambda _: exported)
+    bundle = run.cache.kept(STAGES["onnx_policy"], settings, run.settings.pair, parents[1:], lambda _: exported)
     decided = stream_bars(OnnxPolicy.load(bundle.directory), bars_for_rows(bars, test))
     if [one.timestamp.replace(tzinfo=None) for one in decided] != test.timestamps.tolist():
         raise MarketDataError("the bundle decides on other bars than the policy", field="timestamp")

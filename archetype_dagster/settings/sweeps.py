@@ -122,8 +122,9 @@ def _check(name: str, value: Any) -> None:
     field = _field(name, _PHASES[section], path)
     if field is None:
         return
+    rule: Any = Annotated[field.annotation, field]
     try:
-        TypeAdapter(Annotated[field.annotation, field]).validate_python(value)
+        TypeAdapter(rule).validate_python(value)
     except ValidationError as error:
         raise ValueError(f"{name}: {error.errors()[0]['msg']}, got {value!r}") from error
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from archetype_dagster.errors import SettingsError
 from archetype_dagster.settings import Settings, load_settings, named_mapping, shipped_names
@@ -21,6 +25,13 @@ def test_every_shipped_sweep_loads_and_is_called_like_its_file(name: str) -> Non
     assert settings.sweep.name == name
     first = {field: values.samples[0] for field, values in settings.sweep.space.items()}
     assert settings.changed(settings.sweep.changes(first)).content_hash != settings.content_hash
+
+
+def test_the_pages_own_sweep_loads() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    [spec] = re.findall(r"```yaml\n(name: .*?)```", page, re.DOTALL)
+    settings = load_settings("smoke", {"sweep": yaml.safe_load(spec)})
+    assert settings.sweep.changes({"selection.network": "recurrent"})["selection.lookback_bars"] == 8
 
 
 def test_what_is_swept_is_not_what_a_run_is() -> None:
