@@ -14,7 +14,8 @@ import torch
 from archetype_dagster.checkpoints import ResumePoint
 from archetype_dagster.errors import ArchetypeError, ArtifactError, SettingsError
 from archetype_dagster.policies import CleanRLAdapter
-from archetype_dagster.policy_training import TRAINED, TrainedPolicy, train_policy
+from archetype_dagster.policy_training import TRAINED, Tasks, TrainedPolicy, train_policy
+from archetype_dagster.policy_training.play import even_starts, play
 from archetype_dagster.settings.policy_specs import PolicySpec, policy_spec_names
 from archetype_dagster.types import NoProgress
 
@@ -71,12 +72,16 @@ def test_a_specification_is_trained_and_judged_beside_its_built_in_policies(
 
 
 def test_weights_move_and_those_of_the_best_validation_are_kept(brief: Brief) -> None:
-    # With nothing to be gained the untrained weights are the best, and stay.
     spec = brief("recurrent_portfolio", {**SMALL, "algorithm.learning_rate": 0.05})
     policy = train_policy(spec)
     scores = policy.history["validation_reward"].to_list()
     assert len(set(scores)) > 1
-    again = train_policy(spec.checked(spec.model_dump(), {"evaluation.episodes": 1}, "spec"))
+    validation = Tasks.of(spec).validation
+    starts = even_starts(validation, spec.environment, spec.validation.episodes)
+    assert play(policy.decide, validation, spec, starts).mean_reward == pytest.approx(max(scores))
+    # They are chosen without a look at the held-out window.
+    elsewhere = {"evaluation.episodes": 1, "windows.evaluation_start": "2025-03-01T00:00:00Z"}
+    again = train_policy(spec.checked(spec.model_dump(), elsewhere, "spec"))
     assert all(torch.equal(a, b) for a, b in zip(weights(policy), weights(again), strict=True))
     other = train_policy(spec.checked(spec.model_dump(), {"seed": 1}, "spec"))
     assert not all(torch.equal(a, b) for a, b in zip(weights(policy), weights(other), strict=True))
