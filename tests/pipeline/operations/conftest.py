@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 import yaml
 
+from archetype_dagster.artifacts import MANIFEST_NAME
 from archetype_dagster.settings import load_settings
 from resources.instance import open_instance
 from resources.launcher import is_process_of_a_run
@@ -191,9 +192,30 @@ def _tries(run: dg.DagsterRun) -> int:
 
 @pytest.fixture(scope="session")
 def make_stack(tmp_path_factory: pytest.TempPathFactory, tiny: Mapping[str, Any]) -> Callable[..., Stack]:
-    """Builds a `Stack` with the tiny settings and changes."""
+    """Builds a `Stack` with the tiny settings, or those of the smoke profile, and changes."""
 
-    def make(name: str, settings: Mapping[str, Any] | None = None, **instance: Mapping[str, Any]) -> Stack:
-        return Stack(tmp_path_factory.mktemp(name), {**tiny, **(settings or {})}, instance)
+    def make(
+        name: str, settings: Mapping[str, Any] | None = None, *, smoke: bool = False, **instance: Mapping[str, Any]
+    ) -> Stack:
+        return Stack(tmp_path_factory.mktemp(name), {**({} if smoke else tiny), **(settings or {})}, instance)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def differences() -> Callable[[Path, Path], list[str]]:
+    """Names of the files below two folders that are not the same to the byte; manifests may name two revisions."""
+
+    def content(file: Path) -> Any:
+        if file.name != MANIFEST_NAME:
+            return file.read_bytes()
+        return {name: value for name, value in json.loads(file.read_text()).items() if name != "git_revision"}
+
+    def compare(one: Path, other: Path) -> list[str]:
+        found = [
+            {str(file.relative_to(root)): content(file) for file in root.rglob("*") if file.is_file()}
+            for root in (one, other)
+        ]
+        return sorted(name for name in found[0].keys() | found[1].keys() if found[0].get(name) != found[1].get(name))
+
+    return compare

@@ -16,6 +16,7 @@ import pytest
 from archetype_dagster.checkpoints import load_tensors
 from archetype_dagster.jobs import MONTHS, TRAINING
 from archetype_dagster.pipeline.stages import STAGES
+from resources.storage import FOLDERS
 
 GROUPS = {stage.group for stage in STAGES.values()}
 EPOCHS = 60
@@ -98,7 +99,9 @@ PHASE_ONE = ("market_bars", "feature_table", "dp_trajectories", "vq_codebook")
 
 
 @pytest.mark.slow
-def test_cancelling_stops_a_training_within_seconds_and_a_new_run_goes_on(stack) -> None:
+def test_cancelled_and_killed_a_training_goes_on_to_the_same_bytes(
+    stack, tmp_path: Path, run_tiny: Callable, differences: Callable
+) -> None:
     file = stack.result / "BTC" / ".resume" / "vq_codebook.safetensors"
     first = stack.launch(TRAINING, "BTC", *PHASE_ONE)
     stack.wait(file.exists, "the training's first saved state")
@@ -112,18 +115,25 @@ def test_cancelling_stops_a_training_within_seconds_and_a_new_run_goes_on(stack)
     _, saved = load_tensors(file)
     assert not list(stack.result.rglob(".staging*"))
 
-    # Again, and this time the process is killed on the way: it is missed, tried again and goes on.
+    # Again, and this time everything is killed on the way: it is missed, tried again and goes on.
     again = stack.launch(TRAINING, "BTC", *PHASE_ONE)
     (process,) = stack.wait(stack.processes, "the process of the run")
     stack.wait(lambda: load_tensors(file)[1]["epochs_done"] > saved["epochs_done"], "further progress")
     os.kill(process, signal.SIGKILL)
+    for name in ("daemon", "web server"):
+        stack.services.services[name].process.kill()
     killed, last = stack.wait_for_run(again)
     assert killed.status is dg.DagsterRunStatus.FAILURE
     assert last.status is dg.DagsterRunStatus.SUCCESS
     assert "BTC market_bars: computed" not in stack.log(last.run_id)
     assert "BTC vq_codebook: computed" in stack.log(last.run_id)
-    assert not list(stack.result.rglob(".staging*"))
+    assert {"the daemon", "the web server"} <= {line.partition(" ended")[0] for line in stack.said}
+    assert not [path for path in stack.result.rglob(".*") if path.name.startswith(".staging") or path.suffix == ".tmp"]
     assert not file.exists()
+    undisturbed = run_tiny(tmp_path, pair="BTC", selection="+vq_codebook", changes={"codebook.epochs": EPOCHS})
+    assert undisturbed.success
+    for stage in PHASE_ONE:
+        assert differences(stack.result / "BTC" / FOLDERS[stage], tmp_path / "BTC" / FOLDERS[stage]) == []
 
 
 def write_candles(folder: Path, month: datetime, days: int) -> None:
