@@ -59,6 +59,37 @@ def test_every_rule_decides_as_the_batch_does(
         assert sum(one.overridden for one in decided) == len(acting)
 
 
+class NotingGraphs(BundleGraphs):
+    """Notes what returns and time the refiner is told, and never lets it act, so that it is asked wherever it may."""
+
+    def override_logits(self, market, codes, base_actions, realised_return, time_left):
+        self.told = (realised_return[0], time_left[0])
+        return np.zeros((1, 3), dtype=np.float32)
+
+
+@pytest.mark.parametrize(("delay", "boundary"), list(itertools.product((0, 1, 2), ("carry", "settle"))))
+def test_the_refiner_is_told_the_returns_that_the_batch_tells_it(
+    bundle, resealed, make_policy, dataset_of, rows, tmp_path, delay, boundary
+):
+    """Actions alone hardly show it: a return booked one bar late seldom changes one."""
+    policy = make_policy(**{"execution.execution_delay_bars": delay, "execution.horizon_boundary": boundary})
+    policy.refiner.network.actor.weight.zero_()
+    streamed = OnnxPolicy.load(resealed(bundle, tmp_path, execution_delay_bars=delay, horizon_boundary=boundary))
+    streamed.graphs = NotingGraphs(streamed.bundle)
+    expected = decide(policy, dataset_of(policy.settings), trace=True)
+    assert (expected.override_rows < 0).all()
+    told = []
+    for row in rows:
+        streamed.graphs.told = None
+        if streamed.on_bar(row) is not None:
+            told.append(streamed.graphs.told)
+    asked = [number for number, one in enumerate(told) if one is not None]
+    assert len(asked) > len(told) / 4
+    found = np.array([told[number] for number in asked])
+    assert np.count_nonzero(found[:, 0]) > len(asked) / 2
+    np.testing.assert_array_equal(found, expected.trace.context[asked, -2:])
+
+
 def test_prices_of_changes_are_the_tables_bit_for_bit(bundle, make_policy, dataset_of, rows):
     policy = OnnxPolicy.load(bundle)
     settings = make_policy().settings
