@@ -25,7 +25,7 @@ from archetype_dagster.paper_cli import paper
 from archetype_dagster.settings import PAIRS
 from archetype_dagster.sweep_cli import sweep, tuned_overrides
 from archetype_dagster.train_policy_cli import train_policy
-from archetype_dagster.ui_cli import ui
+from archetype_dagster.ui_cli import backfill, ui
 
 # Everything that the paper's tables and the judgement beside them are made from.
 TABLES = "+robustness or +walk_forward or +trade_audit or leaderboard or paper_tables"
@@ -163,6 +163,7 @@ app.command("sweep")(sweep)
 app.command("acceptance")(acceptance)
 app.command("paper")(paper)
 app.command("ui")(ui)
+app.command("backfill")(backfill)
 
 
 @app.command()

@@ -14,12 +14,13 @@ from typing import Final
 
 import dagster as dg
 
-from archetype_dagster.artifacts import write_bytes_atomically
+from archetype_dagster.artifacts import write_bytes_atomically, write_json
 from archetype_dagster.errors import ArchetypeError
 
 MODULE: Final = "archetype_dagster.definitions"
 LOCATION: Final = "archetype_dagster"
 WORKSPACE_FILE: Final = "workspace.yaml"
+ADDRESS_FILE: Final = "ui.json"
 _START_SECONDS: Final = 180.0
 _STOP_SECONDS: Final = 20.0
 _CHECK_SECONDS: Final = 0.5
@@ -110,8 +111,10 @@ class Services:
                 self._wait_for(socket)
                 self._start("web server")
                 self._start("daemon")
+                write_json(self.home / ADDRESS_FILE, {"address": f"http://127.0.0.1:{self.port}"})
                 yield
             finally:
+                (self.home / ADDRESS_FILE).unlink(missing_ok=True)
                 self._stop_runs()
                 self._stop()
                 workspace.unlink(missing_ok=True)

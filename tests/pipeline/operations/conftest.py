@@ -20,12 +20,8 @@ from archetype_dagster.settings import load_settings
 from resources.instance import open_instance
 from resources.launcher import is_process_of_a_run
 from resources.services import Services
+from resources.ui_client import launch_backfill
 
-LAUNCH = """
-mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
-  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
-  ... on PartitionSetNotFoundError { message } ... on UnauthorizedError { message } } }
-"""
 RUN = """
 mutation($params: ExecutionParams!) { launchRun(executionParams: $params) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }
@@ -90,16 +86,10 @@ class Stack:
         return told["data"]
 
     def backfill(self, job: str, partitions: list[str], overrides: Mapping[str, Any], **tags: str) -> str:
-        """Start a backfill of a job as the UI does; returns its id."""
-        params = {
-            "runConfigData": {"resources": {"settings": {"config": {"overrides": dict(overrides)}}}},
-            "selector": {"partitionSetName": f"{job}_partition_set", "repositorySelector": REPOSITORY},
-            "partitionNames": partitions,
-            "tags": [{"key": key.replace("__", "/"), "value": value} for key, value in tags.items()],
-        }
-        told = self.ask(LAUNCH, params=params)["launchPartitionBackfill"]
-        assert told["__typename"] == "LaunchBackfillSuccess", told
-        return told["backfillId"]
+        """Start a backfill of a job; returns its id."""
+        config = {"resources": {"settings": {"config": {"overrides": dict(overrides)}}}}
+        named = {key.replace("__", "/"): value for key, value in tags.items()}
+        return launch_backfill(self.address, job, partitions, run_config=config, tags=named)
 
     def launch(self, job: str, partition: str, *assets: str, **tags: str) -> str:
         """Start a run as the UI does, over some assets of a job; returns its id."""
