@@ -113,6 +113,9 @@ class StudyBook:
         """Close all trials that this sweep began and did not close, and queue them again."""
         for assignment in list(self._running.values()):
             self.lost(assignment, why, blameless=True)
+        # An interruption may come between a trial's beginning and its entry here.
+        if self._storage.kind != "server":
+            self._lose_left(why, blameless=True)
 
     def recover(self) -> None:
         """Close and queue again what dead sweeps left running."""
@@ -121,9 +124,13 @@ class StudyBook:
                 self._looked = time.monotonic()
                 self._storage.fail_silent_trials(self.study.study_name, self._silent)
             return
+        self._lose_left("the sweep ended before it")
+
+    def _lose_left(self, why: str, *, blameless: bool = False) -> None:
+        """Lose what runs in the study, which no other sweep may hold, and not in this sweep."""
         for trial in self.trials(TrialState.RUNNING):
             if trial.number not in self._running:
-                self.lost(Assignment(trial._trial_id, trial.number, 0), "the sweep ended before it")
+                self.lost(Assignment(trial._trial_id, trial.number, 0), why, blameless=blameless)
 
     def _close(self, assignment: Assignment, outcome: Outcome, why: str) -> None:
         # Another machine may have taken a trial for lost whose heart had stopped for a while.

@@ -10,6 +10,8 @@ from sweep_objectives import SPACE, parabola
 
 from archetype_dagster.errors import SweepError
 from archetype_dagster.sweeps import RLHPOSweeper, SearchSpaceDef
+from archetype_dagster.sweeps.book import StudyBook
+from archetype_dagster.sweeps.storage import StudyStorage
 
 SETTINGS = ["x", "kind", "value", "state", "draw"]
 
@@ -62,6 +64,16 @@ def test_a_trial_is_not_given_up_for_being_interrupted(tmp_path: Path) -> None:
             sweep().sweep(Interrupting(1))
     found = sweep().sweep(parabola)
     assert found.trials.filter(state="complete")["draw"].to_list() == [0, 1, 2]
+
+
+def test_an_interruption_leaves_no_trial_running_not_even_one_that_had_just_begun(tmp_path: Path) -> None:
+    storage = StudyStorage.of(tmp_path / "study.journal", n_jobs=1)
+    book = StudyBook(storage, storage.open(), name="s", direction="maximize", settings={}, max_retries=0)
+    book.ask(1)
+    # As `ask` does, but interrupted before it has made its entry.
+    book.study.ask()
+    book.lose_running("the sweep was interrupted")
+    assert [trial.state.name for trial in book.trials()] == ["FAIL", "FAIL", "WAITING", "WAITING"]
 
 
 def test_a_study_that_has_all_its_trials_runs_none_and_one_that_is_raised_runs_the_rest(tmp_path: Path) -> None:
