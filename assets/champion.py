@@ -46,9 +46,9 @@ def champion_comparison(
         registry = _registry(resources)
         with resources.store.lock(CHAMPION_COMPARISON, pair):
             made, candidate, champion = _compare(registry, settings, pair, market_bars, onnx_policy)
-            registry.note(candidate, _tags(made, champion))
             if made.promotes:
                 registry.promote(candidate, instead_of=champion, pair=pair)
+            registry.note(candidate, _tags(made, champion))
     verdict = _verdict(made, candidate, champion)
     resources.progress.note(context.log, f"{pair} {CHAMPION_COMPARISON}: {verdict}")
     return dg.MaterializeResult(metadata=_describe(made, candidate, champion, verdict))

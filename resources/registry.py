@@ -221,4 +221,8 @@ def _answering() -> Iterator[None]:
 
 
 def _registered(found: Any) -> RegisteredBundle:
+    if HASH_TAG not in found.tags:
+        raise RegistryError(
+            f"version {found.version} of {found.name} was not registered as a bundle; no alias was moved"
+        )
     return RegisteredBundle(found.name, str(found.version), found.tags[HASH_TAG], found.source)

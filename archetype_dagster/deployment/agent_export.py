@@ -19,7 +19,7 @@ from torch import nn
 from archetype_dagster.artifacts import write_json
 from archetype_dagster.deployment.bundle import seal_bundle
 from archetype_dagster.deployment.graphs import OPSET, Graph, write_graph
-from archetype_dagster.deployment.onnx_agent import AGENT_FILE, AGENT_VERSION, OnnxAgent
+from archetype_dagster.deployment.onnx_agent import AGENT_FILE, AGENT_VERSION, GRAPH_FILE, OnnxAgent
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.scaler import FeatureScaler
 from archetype_dagster.policies import CleanRLAdapter, GreedyPolicy
@@ -28,7 +28,6 @@ from archetype_dagster.types import JsonDict, StateArray
 TOLERANCE: Final = 1e-5
 # With an example batch of 1 the exporter would freeze the batch size.
 _EXAMPLE_BATCH: Final = 3
-_GRAPH_FILE: Final = "agent.onnx"
 Agent = BaseAlgorithm | BasePolicy | CleanRLAdapter
 
 
@@ -78,7 +77,7 @@ def export_agent(agent: Agent, directory: Path, *, scaler: FeatureScaler | None 
     directory.mkdir(parents=True, exist_ok=True)
     shape = tuple(agent.observation_space.shape or ())
     example = {"observation": torch.zeros(_EXAMPLE_BATCH, *shape)}
-    graph = write_graph(directory, Graph(_GRAPH_FILE, AgentGraph(agent, scaler), example, ("action",)))
+    graph = write_graph(directory, Graph(GRAPH_FILE, AgentGraph(agent, scaler), example, ("action",)))
     manifest: JsonDict = {
         "schema_version": AGENT_VERSION,
         "policy": type(_network(agent)).__name__,
@@ -97,7 +96,7 @@ def export_agent(agent: Agent, directory: Path, *, scaler: FeatureScaler | None 
         "parity_tolerance": TOLERANCE,
     }
     write_json(directory / AGENT_FILE, manifest)
-    seal_bundle(directory, (AGENT_FILE, _GRAPH_FILE))
+    seal_bundle(directory, (AGENT_FILE, GRAPH_FILE))
     return manifest
 
 

@@ -19,6 +19,7 @@ from archetype_dagster.types import JsonDict, StateArray
 
 AGENT_VERSION: Final = 1
 AGENT_FILE: Final = "agent.json"
+GRAPH_FILE: Final = "agent.onnx"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class OnnxAgent:
             ValueError: a provider that this onnxruntime does not have.
         """
         require_providers(providers)
-        verify_files(directory, required=(AGENT_FILE,))
+        verify_files(directory, required=(AGENT_FILE, GRAPH_FILE))
         manifest = read_json(directory / AGENT_FILE)
         version = manifest.get("schema_version") if isinstance(manifest, dict) else None
         if version != AGENT_VERSION:
@@ -50,8 +51,7 @@ class OnnxAgent:
                 f"{directory / AGENT_FILE} has schema version {version}, this version reads {AGENT_VERSION}; "
                 "export the agent again"
             )
-        graph = manifest["graph"]
-        return cls(manifest, open_session(directory / graph["file"], graph, providers))
+        return cls(manifest, open_session(directory / GRAPH_FILE, manifest["graph"], providers))
 
     def predict(self, observations: StateArray) -> NDArray[Any]:
         """Most likely actions for observations float32 (N, ...) as the environment shows them.

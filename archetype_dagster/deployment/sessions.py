@@ -71,7 +71,16 @@ def _signature(value: Any) -> JsonDict:
 def _runtime_failures() -> tuple[type[Exception], ...]:
     """The exceptions of onnxruntime, which have no common base of their own."""
     state = onnxruntime.capi.onnxruntime_pybind11_state
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
+    names = (
+        "EPFail",
+        "Fail",
+        "InvalidArgument",
+        "InvalidGraph",
+        "InvalidProtobuf",
+        "NoSuchFile",
+        "NotImplemented",
+        "RuntimeException",
+    )
     return tuple(getattr(state, name) for name in names)
 
 

@@ -63,8 +63,13 @@ class OnnxPolicyStrategy(BaseStrategy):
         return FLAT if decision is None else decision.action
 
     def on_start(self, ctx: BarContext) -> None:
-        """Begin a run without memory of an earlier one; `ArtifactError` where the leg is of another pair."""
+        """Begin a run without memory of an earlier one; `ArtifactError` where leg or delay are not the bundle's."""
         self.policy.reset()
+        delay = self.policy.manifest["execution_delay_bars"]
+        if ctx.execution_delay_bars != delay:
+            raise ArtifactError(
+                f"the bundle was judged with execution_delay_bars={delay}, the engine has {ctx.execution_delay_bars}"
+            )
         if self._leg is None:
             self._leg = self._known(ctx.instruments[0])
 

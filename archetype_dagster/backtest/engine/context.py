@@ -148,6 +148,7 @@ class BarContext:
         books: live books by leg.
         histories: bars that have ended by leg; `history` and `values` read them.
         known_bars: how many of them had ended at this moment.
+        execution_delay_bars: bars between a decision and its execution.
     """
 
     time: datetime | None
@@ -162,6 +163,7 @@ class BarContext:
     books: Mapping[Instrument, BookView]
     histories: Mapping[Instrument, History]
     known_bars: int
+    execution_delay_bars: int
 
     @property
     def position(self) -> float:

@@ -163,6 +163,7 @@ class Simulation:
             books=self._views,
             histories=self._known,
             known_bars=self._histories[0].count,
+            execution_delay_bars=self._delay,
         )
 
     def result(self) -> BacktestResult:

@@ -69,5 +69,9 @@ def test_legs_of_another_pair_are_refused(bundle, market, make_policy):
     engine.add(spot_instrument("DOT", "USDT"), market.bars)
     with pytest.raises(ArtifactError, match="the leg is DOT-USDT"):
         engine.run(OnnxPolicyStrategy(bundle))
+    late = BacktestEngine(CAPITAL, execution=make_policy(**{"execution.execution_delay_bars": 1}).settings.execution)
+    late.add(SPOT, market.bars)
+    with pytest.raises(ArtifactError, match="judged with execution_delay_bars=0, the engine has 1"):
+        late.run(OnnxPolicyStrategy(bundle))
     with pytest.raises(ValueError, match="provider NoProvider is not available"):
         OnnxPolicyStrategy(bundle, providers=("NoProvider",))
