@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Named on its own and first: a bare `torch` would bring a GPU build of several gigabytes.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test endurance lint ui bench clean
+.PHONY: demo test endurance lint lock audit ui bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/archetype run --pair ETH --profile smoke
@@ -22,6 +22,14 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The deployment image's dependencies with hashes, and what is known against them (asks a database on the network).
+lock: $(VENV)/.installed-dev
+	$(BIN)/python deploy/lock.py
+
+audit: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --disable-pip --require-hashes --requirement deploy/requirements.lock
 
 ui: $(VENV)/.installed
 	$(BIN)/archetype ui
