@@ -72,4 +72,4 @@ def may_pass(error: OSError) -> bool:
 
 def wait_before(retry: int) -> float:
     """Seconds before a retry, counted from 0: doubled each time, and spread so that runs do not return together."""
-    return _FIRST_WAIT_SECONDS * 2**retry * random.uniform(0.5, 1.5)
+    return float(_FIRST_WAIT_SECONDS * 2**retry * random.uniform(0.5, 1.5))

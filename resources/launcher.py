@@ -34,7 +34,7 @@ class LocalRunLauncher(DefaultRunLauncher):
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, through its code server or, where that is gone, by a signal to its process."""
         try:
-            if super().terminate(run_id):
+            if super().terminate(run_id):  # type: ignore[no-untyped-call]
                 return True
         except (DagsterUserCodeProcessError, DagsterUserCodeUnreachableError):
             pass
@@ -47,7 +47,7 @@ class LocalRunLauncher(DefaultRunLauncher):
     def process_of(self, run_id: str) -> int | None:
         """Number of the process that a run was started as; None where it has told none."""
         for entry in self._instance.all_logs(run_id, of_type=DagsterEventType.ENGINE_EVENT):
-            if found := _STARTED.match(entry.dagster_event.message if entry.dagster_event else ""):
+            if found := _STARTED.match((entry.dagster_event.message or "") if entry.dagster_event else ""):
                 return int(found.group(1))
         return None
 

@@ -9,6 +9,7 @@ import requests
 
 from archetype_dagster.artifacts import read_json
 from archetype_dagster.errors import ArchetypeError
+from archetype_dagster.types import JsonDict
 from resources.services import ADDRESS_FILE, LOCATION
 
 _LAUNCH: Final = """
@@ -42,7 +43,7 @@ def launch_backfill(
         UiError: the UI does not answer, or knows no such job or partition.
     """
     repository = {"repositoryName": "__repository__", "repositoryLocationName": LOCATION}
-    params = {
+    params: JsonDict = {
         "selector": {"partitionSetName": f"{job}_partition_set", "repositorySelector": repository},
         "partitionNames": list(partitions),
         "runConfigData": dict(run_config),
