@@ -1,0 +1,236 @@
+"""What Dagster adds to a stage and to a partition: in process, in processes, through the daemon, through Celery.
+
+Run with `python benchmarks/orchestration.py [--celery]`. First a chain of eight assets that do nothing, so that all
+time is orchestration; then the core graph of each pair with everything made before, so that nothing is computed:
+what is left is verifying, describing, checking and recording. `--celery` needs redis-server and the extra
+`distributed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+from _machine import machine_line
+
+from archetype_dagster.definitions import build_defs
+from archetype_dagster.jobs import PER_PAIR_STAGES, TRAINING
+from archetype_dagster.settings import PAIRS, load_settings
+from resources.instance import open_instance
+from resources.services import Services
+from resources.settings import SettingsResource
+from resources.storage import ArtifactStore
+from resources.tracking import TrackingResource
+from resources.ui_client import launch_backfill
+
+CHAIN = 8
+REPEATS = 3
+QUEUE = "archetype"
+SMALL = {
+    "market.synthetic.start": "2023-01-01T00:00:00Z",
+    "market.synthetic.end": "2023-02-10T00:00:00Z",
+    "market.book_levels": 5,
+    "splits.train_start": "2023-01-01T00:00:00Z",
+    "splits.train_end": "2023-01-25T00:00:00Z",
+    "splits.validation_start": "2023-01-25T00:00:00Z",
+    "splits.validation_end": "2023-02-01T00:00:00Z",
+    "splits.test_start": "2023-02-01T00:00:00Z",
+    "splits.test_end": "2023-02-10T00:00:00Z",
+    "planner.horizon_bars": 12,
+    "planner.num_trajectories": 400,
+    "codebook.epochs": 3,
+    "codebook.hidden_size": 16,
+    "selection.total_steps": 12_000,
+    "refinement.total_steps": 6_000,
+    "evaluation.random_archetype_draws": 3,
+    "evaluation.leak_check_cuts": 2,
+}
+
+
+def _link(number: int) -> dg.AssetsDefinition:
+    @dg.asset(name=f"link_{number}", deps=[f"link_{number - 1}"] if number else [])
+    def link() -> None:
+        return None
+
+    return link
+
+
+def chain_job() -> dg.JobDefinition:
+    """The chain as a job, for processes to find."""
+    job = dg.define_asset_job("chain", executor_def=dg.multiprocess_executor)
+    return dg.Definitions(assets=[_link(n) for n in range(CHAIN)], jobs=[job]).resolve_job_def("chain")
+
+
+def fastest(work: Callable[[], Any]) -> float:
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+def chain_rows(home: Path) -> dict[str, float]:
+    """Seconds per asset of the chain that does nothing."""
+    chain = [_link(number) for number in range(CHAIN)]
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    rows = {}
+    with dg.DagsterInstance.ephemeral() as instance:
+        rows["chain, in process, in memory"] = fastest(
+            lambda: dg.materialize(chain, instance=instance, run_config=quiet)
+        )
+    with open_instance(home) as instance:
+        rows["chain, in process, SQLite"] = fastest(lambda: dg.materialize(chain, instance=instance, run_config=quiet))
+        job = dg.reconstructable(chain_job)
+        rows["chain, a process an asset"] = fastest(
+            lambda: dg.execute_job(job, instance, run_config=quiet, raise_on_error=True)
+        )
+    return {name: seconds / CHAIN for name, seconds in rows.items()}
+
+
+def graph_rows(home: Path, file: Path, result: Path) -> dict[str, float]:
+    """Seconds per stage of a pair's core graph of which nothing is computed, and how they are spent."""
+    definitions = build_defs(
+        {
+            "settings": SettingsResource(settings_file=str(file)),
+            "store": ArtifactStore(root=str(result)),
+            "tracking": TrackingResource(enabled=False),
+        }
+    )
+    job = definitions.resolve_job_def(TRAINING)
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    described = 0.0
+    with open_instance(home) as instance:
+        for pair in PAIRS:
+            job.execute_in_process(partition_key=pair, instance=instance, run_config=quiet)
+
+        def again() -> None:
+            nonlocal described
+            done = job.execute_in_process(partition_key=PAIRS[0], instance=instance, run_config=quiet)
+            made = [event for event in done.all_events if event.is_step_materialization]
+            shown = [event.step_materialization_data.materialization.metadata for event in made]
+            assert all(facts["reused"].value for facts in shown)
+            described = sum(float(facts["seconds"].value) for facts in shown)
+
+        whole = fastest(again)
+    return {
+        "core graph reused, in process, SQLite": whole / len(PER_PAIR_STAGES),
+        "  of which describing it in pictures and tables": described / len(PER_PAIR_STAGES),
+    }
+
+
+def daemon_rows(home: Path, name: str, file: Path, result: Path) -> dict[str, float]:
+    """Seconds per partition of a backfill in which nothing is computed, through the daemon."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    variables = {"ARCHETYPE_SETTINGS": str(file), "ARCHETYPE_RESULT": str(result), "ARCHETYPE_TRACKING_URI": "off"}
+    services = Services(home, port, variables, print)
+    with services.running(), dg.DagsterInstance.from_config(str(home)) as instance:
+        address = f"http://127.0.0.1:{port}"
+        _wait(lambda: _answers(port))
+        began = time.time()
+        backfill = launch_backfill(address, TRAINING, PAIRS, run_config={}, tags={})
+        filters = dg.RunsFilter(tags={"dagster/backfill": backfill}, statuses=[dg.DagsterRunStatus.SUCCESS])
+        _wait(lambda: instance.get_runs_count(filters) == len(PAIRS))
+        stats = [instance.get_run_stats(run.run_id) for run in instance.get_runs(filters)]
+    ends = max(float(stat.end_time or 0.0) for stat in stats)
+
+    def mean(of: Callable[[Any], float]) -> float:
+        return sum(of(stat) for stat in stats) / len(stats)
+
+    return {
+        f"{name}: whole backfill, per partition": (ends - began) / len(stats),
+        "  until its run is in the queue": mean(lambda stat: stat.enqueued_time - began),
+        "  until it is taken from the queue": mean(lambda stat: stat.launch_time - stat.enqueued_time),
+        "  until its process has started": mean(lambda stat: stat.start_time - stat.launch_time),
+        "  the run": mean(lambda stat: stat.end_time - stat.start_time),
+    }
+
+
+def _wait(ready: Callable[[], bool], seconds: float = 900) -> None:
+    until = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > until:
+            raise TimeoutError("waited for a quarter of an hour")
+        time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def celery(home: Path) -> Iterator[None]:
+    """Redis and two workers on the loopback, and an instance whose runs they take."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    broker = f"redis://127.0.0.1:{port}/0"
+    with open_instance(home):
+        pass
+    launcher = {
+        "module": "resources.celery_runs",
+        "class": "WatchedCeleryRunLauncher",
+        "config": {"broker": broker, "backend": broker, "default_queue": QUEUE},
+    }
+    configured = {**yaml.safe_load((home / "dagster.yaml").read_text()), "run_launcher": launcher}
+    (home / "dagster.yaml").write_text(yaml.safe_dump(configured))
+    (home / "celery.yaml").write_text(yaml.safe_dump({"execution": {"config": {"broker": broker, "backend": broker}}}))
+    command = [sys.executable, "-m", "dagster_celery.cli", "worker", "start", "-A", "dagster_celery.app"]
+    options = ["-y", str(home / "celery.yaml"), "-q", QUEUE]
+    with ExitStack() as stack:
+        processes = [["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]]
+        processes += [[*command, *options, "-n", f"worker{n}", "--", "--concurrency", "1"] for n in range(2)]
+        for process in processes:
+            started = subprocess.Popen(
+                process,
+                env={**os.environ, "DAGSTER_HOME": str(home)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(started.wait)
+            stack.callback(started.terminate)
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--celery", action="store_true", help="measure the path over Redis and Celery too")
+    with_celery = parser.parse_args().celery
+    if with_celery and shutil.which("redis-server") is None:
+        sys.exit("--celery needs redis-server on the search path")
+    print(machine_line("dagster"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file, result = folder / "settings.yaml", folder / "result"
+        file.write_text(yaml.safe_dump(load_settings("smoke", SMALL).model_dump(mode="json")))
+        rows = chain_rows(folder / "home")
+        rows |= graph_rows(folder / "home", file, result)
+        rows |= daemon_rows(folder / "home", "daemon, a process a run", file, result)
+        if with_celery:
+            with celery(folder / "celery"):
+                rows |= {
+                    f"{name} (Celery)": value
+                    for name, value in daemon_rows(folder / "celery", "daemon, Celery", file, result).items()
+                }
+    base = next(iter(rows.values()))
+    for label, seconds in rows.items():
+        print(f"{label:<55} {seconds:9.3f} s {seconds / base:9.1f} x")
+
+
+if __name__ == "__main__":
+    main()
