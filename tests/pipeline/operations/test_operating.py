@@ -160,3 +160,13 @@ def test_a_backfill_over_months_is_finished_by_the_daemon(stack, tmp_path: Path)
     assert {run.tags["archetype/reason"] for run in runs} == {"test"}
     made = {path.name for path in (stack.result / "ETH" / "raw_bars").iterdir()}
     assert made == {f"{month:%Y-%m}" for month in months}
+
+
+@pytest.mark.endurance
+def test_a_run_beyond_its_time_is_stopped_and_what_it_saved_stays(stack) -> None:
+    stack.wait(lambda: not stack.processes(), "an idle machine")
+    run = stack.launch(TRAINING, "DOT", *PHASE_ONE, dagster__max_runtime="1", dagster__max_retries="0")
+    stack.wait(lambda: stack.run(run).is_finished, "the run's end")
+    assert stack.run(run).status in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+    assert "Exceeded maximum runtime of 1 seconds" in stack.log(run) or "exceeding maximum runtime" in stack.log(run)
+    stack.wait(lambda: not stack.processes(), "the end of its process")
