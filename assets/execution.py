@@ -18,6 +18,7 @@ from assets.lineage import verify_current
 from assets.metadata import Metadata, numeric_values, tracking_facts
 from resources.compute import ComputeResource
 from resources.failure import clear_failure
+from resources.instance import GPU_POOL
 from resources.progress import ProgressResource
 from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
@@ -36,7 +37,6 @@ PART_PARTITIONS: Final = {
     "window": dg.MultiPartitionsDefinition({"pair": PAIR_PARTITIONS, "window": _WINDOWS}),
 }
 RESOURCE_KEYS: Final = {"settings", "store", "compute", "tracking", "progress"}
-GPU_POOL: Final = "gpu"
 # NVIDIA's, AMD's, and that of a Linux inside Windows.
 _ACCELERATOR_NODES: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 OWNERS: Final = ("team:research",)

@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from archetype_dagster.artifacts import write_bytes_atomically
 
+GPU_POOL: Final = "gpu"
 OWNER_TAG: Final = "archetype/owner"
 _DAGSTER_YAML: Final = """\
 # Written once by `archetype`; edit freely.
@@ -71,6 +72,9 @@ def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
             write_bytes_atomically(home / "dagster.yaml", _DAGSTER_YAML.format(runs=runs).encode())
         instance = dg.DagsterInstance.from_config(str(home))
         instance.get_runs_count()
+        # The queue learns a pool's default limit only after the first runs in it have been started.
+        if GPU_POOL not in instance.event_log_storage.get_concurrency_keys():
+            instance.event_log_storage.initialize_concurrency_limit_to_default(GPU_POOL)
         fail_dead_runs(instance, home)
     with instance:
         yield instance

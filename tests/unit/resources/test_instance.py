@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.instance.config import PoolGranularity
 
 from resources.instance import OWNER_TAG, fail_dead_runs, instance_home, open_instance, run_owner
+from resources.launcher import LocalRunLauncher
 
 REPOSITORY = str(Path(__file__).parents[3])
 
@@ -52,7 +54,12 @@ def test_the_home_is_prepared_once_and_left_as_edited(tmp_path: Path):
     with open_instance(tmp_path / "home") as instance:
         assert instance.telemetry_enabled is False
         assert instance.nux_enabled is False
-        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+        pools = instance.get_concurrency_config().pool_config
+        assert pools.default_pool_limit == 1
+        # By steps, a run that waits in this process would keep a core busy.
+        assert pools.pool_granularity is PoolGranularity.RUN
+        assert instance.event_log_storage.get_concurrency_info("gpu").slot_count == 1
+        assert isinstance(instance.run_launcher, LocalRunLauncher)
     edited = tmp_path / "home" / "dagster.yaml"
     edited.write_text("telemetry: {enabled: false}\n")
     with open_instance(tmp_path / "home"):
@@ -105,3 +112,13 @@ def _empty_job() -> dg.JobDefinition:
         nothing()
 
     return empty
+
+
+def test_a_run_in_this_process_does_not_wait_for_a_pool_that_another_holds(tmp_path: Path):
+    @dg.asset(pool="gpu")
+    def trained():
+        pass
+
+    with open_instance(tmp_path / "home") as instance:
+        instance.event_log_storage.claim_concurrency_slot("gpu", "another-run", "its-step")
+        assert dg.materialize([trained], instance=instance).success
