@@ -42,7 +42,7 @@ def ui(
     with open_instance(home):
         pass
     changes = options.overrides(source, path, seed, assignments)
-    environment = _environment(home, profile, changes, result)
+    environment = code_location_environment(home, profile, changes, result)
     if no_tracking:
         from resources.tracking import OFF, TRACKING_VARIABLE
 
@@ -123,8 +123,14 @@ def month_range(text: str) -> list[str]:
     return [f"{begin.year + (begin.month - 1 + k) // 12}-{(begin.month - 1 + k) % 12 + 1:02}" for k in range(count)]
 
 
-def _environment(home: Path, profile: str | None, changes: Mapping[str, Any], result: Path | None) -> dict[str, str]:
-    """What the processes' code location takes as its defaults."""
+def code_location_environment(
+    home: Path, profile: str | None, changes: Mapping[str, Any], result: Path | None
+) -> dict[str, str]:
+    """Variables that make settings and a result folder the defaults of the processes' code location.
+
+    Raises:
+        SettingsError: an unknown profile, or a setting that is unknown or out of range.
+    """
     from archetype_dagster.artifacts import write_bytes_atomically
     from archetype_dagster.settings import load_settings
     from resources.settings import SETTINGS_VARIABLE

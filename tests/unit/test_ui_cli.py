@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from archetype_dagster.errors import SettingsError
-from archetype_dagster.ui_cli import backfill, month_range
+from archetype_dagster.settings import load_settings
+from archetype_dagster.ui_cli import backfill, code_location_environment, month_range
+from resources.settings import SettingsResource
+from resources.storage import ArtifactStore
 from resources.ui_client import UiError
 
 
@@ -97,3 +100,33 @@ def test_without_a_running_ui_it_says_what_to_start(tmp_path: Path, monkeypatch:
     (tmp_path / "ui.json").write_text('{"address": "http://127.0.0.1:9"}')
     with pytest.raises(UiError, match="does not answer"):
         backfill(pairs="ETH")
+
+
+def test_the_processes_are_told_settings_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    told = code_location_environment(tmp_path, "smoke", {"seed": 3}, Path("out"))
+    assert told == {
+        "ARCHETYPE_SETTINGS": str(tmp_path / "settings.yaml"),
+        "ARCHETYPE_RESULT": str(tmp_path / "out"),
+    }
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert SettingsResource().load() == load_settings("smoke", {"seed": 3})
+    assert SettingsResource(overrides={"seed": 4}).load().seed == 4
+    assert SettingsResource(profile="paper").load() == load_settings("paper")
+    assert ArtifactStore().path == tmp_path / "out"
+    assert ArtifactStore(root=str(tmp_path / "elsewhere")).path == tmp_path / "elsewhere"
+
+
+def test_without_a_wish_the_processes_are_told_what_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("ARCHETYPE_SETTINGS", "ARCHETYPE_RESULT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    plain = code_location_environment(tmp_path, None, {}, None)
+    assert plain == {"ARCHETYPE_SETTINGS": "smoke", "ARCHETYPE_RESULT": str(tmp_path / "result")}
+    monkeypatch.setenv("ARCHETYPE_SETTINGS", "paper")
+    assert code_location_environment(tmp_path, None, {}, None)["ARCHETYPE_SETTINGS"] == "paper"
+    with pytest.raises(SettingsError, match="unknown profile 'papre'"):
+        code_location_environment(tmp_path, "papre", {}, None)
