@@ -156,7 +156,7 @@ def check_backfill(
     assert b"-test-password" not in written
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(900)
 def test_a_killed_worker_costs_a_backfill_nothing_but_time(
     tmp_path: Path, make_site: Callable[[str], Any], tiny: Mapping[str, Any]

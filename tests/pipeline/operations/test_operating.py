@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -98,21 +97,19 @@ def test_the_browser_shows_the_graph_and_materialises_a_pair(stack, browser, tmp
 PHASE_ONE = ("market_bars", "feature_table", "dp_trajectories", "vq_codebook")
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_cancelled_and_killed_a_training_goes_on_to_the_same_bytes(
     stack, tmp_path: Path, run_tiny: Callable, differences: Callable
 ) -> None:
     file = stack.result / "BTC" / ".resume" / "vq_codebook.safetensors"
     first = stack.launch(TRAINING, "BTC", *PHASE_ONE)
     stack.wait(file.exists, "the training's first saved state")
-    began = time.monotonic()
     stack.terminate(first)
     stack.wait(lambda: stack.run(first).status is dg.DagsterRunStatus.CANCELED, "the run's end")
-    # Half a second on an idle machine; a wait for the training's end would be a minute.
-    assert time.monotonic() - began < 30
     assert stack.processes() == []
     assert "computed" in stack.log(first)
     _, saved = load_tensors(file)
+    assert saved["epochs_done"] < EPOCHS
     assert not list(stack.result.rglob(".staging*"))
 
     # Again, and this time everything is killed on the way: it is missed, tried again and goes on.
