@@ -97,7 +97,8 @@ def refresh_daily(
 
 @dg.sensor(
     jobs=[months_job(), refresh_job()],
-    minimum_interval_seconds=60,
+    # A look lists every file of the source, and opens each archive for its directory.
+    minimum_interval_seconds=300,
     description="New or changed files of the source: their months are built, or else the pair is refreshed.",
 )
 def new_raw_files(
