@@ -12,7 +12,7 @@ from archetype_dagster.market.drift import feature_drift, same_use_odds, stabili
 def test_a_shifted_feature_stands_first_and_the_same_one_is_still():
     rng = np.random.default_rng(0)
     training = rng.normal(size=(4000, 2))
-    recent = [*rng.normal(size=(1000, 2)), 0.0, 1.0]
+    recent = rng.normal(size=(1000, 2)) + np.array([0.0, 1.0])
     drift = feature_drift(training, recent, ["still", "shifted"])
     assert drift["feature"].to_list() == ["shifted", "still"]
     assert drift["psi"][0] > 0.25 > 0.05 > drift["psi"][1]
