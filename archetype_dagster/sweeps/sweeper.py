@@ -38,8 +38,8 @@ class RLHPOSweeper:
         n_trials: trials that the study shall have.
         search_space: definitions by parameter; `DEFAULT_SPACE` where none is given.
         storage: None keeps the study in memory (with `n_jobs` > 1 in a journal that is deleted at the end); the path
-            of a journal file; `sqlite:///FILE`, for one process; or `postgresql+psycopg2://` or `mysql://`, on which several
-            machines may sweep at once.
+            of a journal file; `sqlite:///FILE`, for one process; or `postgresql+psycopg2://` or `mysql://`, on which
+            several machines may sweep at once.
         n_jobs: 1 runs the trials in this process, more in as many worker processes.
         direction: `maximize` or `minimize`.
         seed: of all draws.
