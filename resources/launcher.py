@@ -3,14 +3,19 @@
 import os
 import re
 import signal
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError, DagsterUserCodeUnreachableError
 from dagster._core.events import DagsterEventType
 from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
 
-_STARTED = re.compile(r"Started process for run \(pid: (\d+)\)")
+_STARTED: Final = re.compile(r"Started process for run \(pid: (\d+)\)")
+# How far a clock may be set back between two looks.
+_CLOCK_SECONDS: Final = 2.0
 
 
 class LocalRunLauncher(DefaultRunLauncher):
@@ -27,9 +32,9 @@ class LocalRunLauncher(DefaultRunLauncher):
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Whether the run's process lives; a run that never told its process counts as running."""
         process = self.process_of(run.run_id)
-        if process is None or is_process_of_a_run(process):
+        if process is None or process.lives:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        return CheckRunHealthResult(WorkerStatus.FAILED, msg=f"process {process} of the run ended")
+        return CheckRunHealthResult(WorkerStatus.FAILED, msg=f"process {process.number} of the run ended")
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, through its code server or, where that is gone, by a signal to its process."""
@@ -39,31 +44,44 @@ class LocalRunLauncher(DefaultRunLauncher):
         except (DagsterUserCodeProcessError, DagsterUserCodeUnreachableError):
             pass
         process = self.process_of(run_id)
-        if process is None or not is_process_of_a_run(process):
+        if process is None or not process.lives:
             return False
-        os.kill(process, signal.SIGINT)
+        os.kill(process.number, signal.SIGINT)
         return True
 
-    def process_of(self, run_id: str) -> int | None:
-        """Number of the process that a run was started as; None where it has told none."""
+    def process_of(self, run_id: str) -> "RunProcess | None":
+        """The process that a run was started as; None where it has told none."""
         for entry in self._instance.all_logs(run_id, of_type=DagsterEventType.ENGINE_EVENT):
             if found := _STARTED.match((entry.dagster_event.message or "") if entry.dagster_event else ""):
-                return int(found.group(1))
+                return RunProcess(int(found.group(1)), entry.timestamp)
         return None
 
 
-def is_process_of_a_run(process: int) -> bool:
-    """True where a Python process of that number lives; where there is no /proc, any process."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return False
-    about = Path(f"/proc/{process}")
-    try:
-        # A killed process keeps its number until its parent has asked for it; a reused number is another program's.
-        state = (about / "stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z" and b"python" in (about / "cmdline").read_bytes()
-    except OSError:
-        return not about.parent.is_dir()
+@dataclass(frozen=True)
+class RunProcess:
+    """A process that has said its number.
+
+    Attributes:
+        number: its process id.
+        told: when it said so, seconds since 1970.
+    """
+
+    number: int
+    told: float
+
+    @property
+    def lives(self) -> bool:
+        """True while it runs; a later process of the same number is another one, wherever there is a /proc."""
+        try:
+            os.kill(self.number, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        try:
+            # Behind the name, which may hold spaces: the state, and 19 fields later the start in ticks after the boot.
+            fields = Path(f"/proc/{self.number}/stat").read_text().rpartition(")")[2].split()
+            since_boot = float(Path("/proc/uptime").read_text().split()[0])
+        except OSError:
+            return not Path("/proc/self").exists()
+        started = time.time() - since_boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        # A killed process keeps its number until its parent has asked for it.
+        return fields[0] != "Z" and started < self.told + _CLOCK_SECONDS

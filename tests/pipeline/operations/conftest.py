@@ -18,7 +18,6 @@ import yaml
 from archetype_dagster.artifacts import MANIFEST_NAME
 from archetype_dagster.settings import load_settings
 from resources.instance import open_instance
-from resources.launcher import is_process_of_a_run
 from resources.services import Services
 from resources.ui_client import launch_backfill
 
@@ -159,7 +158,7 @@ class Stack:
         """Numbers of the processes that execute the runs which have started and not ended."""
         going = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
         found = [self.instance.run_launcher.process_of(run.run_id) for run in going]
-        return [process for process in found if process is not None and is_process_of_a_run(process)]
+        return [process.number for process in found if process is not None and process.lives]
 
     def _answers(self) -> bool:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.launcher import is_process_of_a_run
+from resources.launcher import RunProcess
 from resources.services import Service, ServiceError, Services
 
 WAITS = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -67,26 +67,22 @@ def test_what_dies_at_once_again_and_again_ends_it_all(services: Services):
     assert len(said) == 4
 
 
-def test_a_killed_process_is_none_of_a_run_even_before_its_parent_asks():
+def test_a_killed_process_does_not_live_even_before_its_parent_asks():
     process = subprocess.Popen(WAITS)
-    assert is_process_of_a_run(process.pid)
+    run = RunProcess(process.pid, time.time())
+    assert run.lives
     process.kill()
     until = time.monotonic() + 30
-    while is_process_of_a_run(process.pid) and time.monotonic() < until:
+    while run.lives and time.monotonic() < until:
         time.sleep(0.01)
     # Nobody has waited for it yet, so that its number is still taken.
-    assert not is_process_of_a_run(process.pid)
+    assert not run.lives
     process.wait()
-    assert not is_process_of_a_run(process.pid)
+    assert not run.lives
 
 
-def test_another_programs_process_is_none_of_a_run():
-    with subprocess.Popen(["sleep", "60"]) as process:
-        try:
-            # Between fork and exec it still looks like us.
-            until = time.monotonic() + 30
-            while is_process_of_a_run(process.pid) and time.monotonic() < until:
-                time.sleep(0.01)
-            assert not is_process_of_a_run(process.pid)
-        finally:
-            process.kill()
+def test_a_later_process_of_the_same_number_is_another_one():
+    with subprocess.Popen(WAITS) as process:
+        assert RunProcess(process.pid, time.time()).lives
+        assert not RunProcess(process.pid, time.time() - 3600).lives
+        process.kill()
