@@ -226,5 +226,5 @@ def test_a_failed_run_is_told_and_one_that_is_tried_again_is_not(
     title, reason, run = alert.splitlines()
     assert title == "train_pair failed for ETH"
     assert reason.startswith("market_bars: ")
-    assert "greater than 0, got -1" in reason
+    assert "planner.horizon_bars" in reason
     assert run.startswith("run ")
