@@ -200,6 +200,7 @@ def test_the_command_refuses_in_one_line(recorded: Recorded, tmp_path: Path, opt
     assert message in str(refused.exception)
 
 
+@pytest.mark.endurance
 def test_a_followed_folder_is_traded_as_files_appear_until_interrupted(recorded: Recorded, tmp_path: Path):
     rows, folder, journal = pl.read_parquet(recorded.feed), tmp_path / "feed", tmp_path / "journal"
     folder.mkdir()
