@@ -142,10 +142,7 @@ class Browser:
         os.close(to_child)
         os.close(from_child)
         self._buffer, self._number, self.events = b"", 0, []
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Log", "Runtime"):
-            self.page(f"{domain}.enable")
+        self._tab = self._session = ""
 
     def ask(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         self._number += 1
@@ -166,9 +163,20 @@ class Browser:
     def page(self, method: str, **params: Any) -> dict[str, Any]:
         return self.ask(method, self._session, **params)
 
-    def open(self, address: str) -> list[dict[str, Any]]:
-        """Load a page and wait for everything in it; returns what happened meanwhile."""
+    def open(self, address: str, *, size: tuple[int, int] = (1280, 800)) -> list[dict[str, Any]]:
+        """Load a page in a tab of its own, pixels wide and high, and wait for everything in it.
+
+        Returns what happened in this tab meanwhile.
+        """
+        old, self._tab = self._tab, self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=self._tab, flatten=True)["sessionId"]
+        if old:
+            self.ask("Target.closeTarget", targetId=old)
         self.events = []
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self.page(f"{domain}.enable")
+        shape = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+        self.page("Emulation.setDeviceMetricsOverride", **shape)
         self.page("Page.navigate", url=address)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._next()
@@ -214,10 +222,6 @@ class Browser:
             pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.page("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **pressed)
 
-    def size(self, width: int, height: int) -> None:
-        """Set the size of the window, pixels."""
-        self.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-
     def picture(self, file: Path) -> Path:
         """Save what the window shows as a PNG."""
         file.write_bytes(base64.b64decode(self.page("Page.captureScreenshot", format="png")["data"]))
@@ -234,7 +238,7 @@ class Browser:
             self._buffer += chunk
         text, _, self._buffer = self._buffer.partition(b"\0")
         message = json.loads(text)
-        if "method" in message:
+        if "method" in message and message.get("sessionId") == self._session:
             self.events.append(message)
         return message
 

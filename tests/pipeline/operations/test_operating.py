@@ -19,6 +19,7 @@ from resources.storage import FOLDERS
 
 GROUPS = {stage.group for stage in STAGES.values()}
 EPOCHS = 60
+WINDOW = (1800, 1100)
 
 
 def button(label: str) -> str:
@@ -56,8 +57,7 @@ def stack(make_stack: Callable) -> Iterator:
 
 @pytest.mark.slow
 def test_the_browser_shows_the_graph_and_materialises_a_pair(stack, browser, tmp_path: Path) -> None:
-    browser.size(1800, 1100)
-    browser.open(f"{stack.address}/asset-groups")
+    browser.open(f"{stack.address}/asset-groups", size=WINDOW)
     for group in GROUPS:
         browser.wait_for(shown(group))
     # Once in the list and once in the drawing, which alone listens to the key that opens all groups.
@@ -65,7 +65,7 @@ def test_the_browser_shows_the_graph_and_materialises_a_pair(stack, browser, tmp
     open_groups(browser)
     browser.picture(tmp_path / "graph.png")
 
-    browser.open(f"{stack.address}/assets/market_bars?view=overview")
+    browser.open(f"{stack.address}/assets/market_bars?view=overview", size=WINDOW)
     for words in ("Validated bars of the pair", "research", "Polars"):
         browser.wait_for(shown(words))
     browser.click(button("Materialize"))
@@ -81,11 +81,11 @@ def test_the_browser_shows_the_graph_and_materialises_a_pair(stack, browser, tmp
     )
     assert run.tags["dagster/partition"] == "ETH"
 
-    browser.open(f"{stack.address}/assets/market_bars?view=checks")
+    browser.open(f"{stack.address}/assets/market_bars?view=checks", size=WINDOW)
     for words in ("bars_sane", "Succeeded", "Passed", "0 of 5724 bars have a spread of zero or less"):
         browser.wait_for(shown(words))
     browser.picture(tmp_path / "checks.png")
-    browser.open(f"{stack.address}/assets/market_bars?view=overview")
+    browser.open(f"{stack.address}/assets/market_bars?view=overview", size=WINDOW)
     browser.click("[...document.querySelectorAll('*')].filter(e => e.innerText === '[Show Markdown]').pop()")
     browser.wait_for(
         "[...document.images].some(i => i.src.startsWith('data:image/png') && i.complete && i.naturalWidth > 300)"

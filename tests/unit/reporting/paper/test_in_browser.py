@@ -53,3 +53,11 @@ def test_a_page_that_reaches_out_is_caught(browser, tmp_path):
     events = browser.open(page.as_uri())
     assert any("oops" in str(complaint) for complaint in complaints(events))
     assert outside(events, page.as_uri()) == ["http://127.0.0.1:9/picture.png"]
+
+
+def test_what_the_page_before_still_says_is_not_held_against_the_next(browser, tmp_path):
+    noisy, silent = tmp_path / "noisy.html", tmp_path / "silent.html"
+    noisy.write_text("<script>setInterval(() => console.error('oops'), 1)</script>")
+    silent.write_text("<p>nothing</p>")
+    assert complaints(browser.open(noisy.as_uri()))
+    assert complaints(browser.open(silent.as_uri())) == []
