@@ -5,6 +5,7 @@ Everything heavy is imported inside the commands, so that `--help` is immediate.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -183,7 +184,9 @@ def bench(name: Annotated[str | None, typer.Argument(help="One benchmark; all of
 
 
 def main() -> None:
-    """Entry point: errors a user can mend end in one line and exit code 1."""
+    """Entry point: errors a user can mend end in one line and exit code 1; SIGTERM ends a command as Ctrl-C does."""
+    # A shell in the background leaves Ctrl-C's signal ignored, and service managers send the other one.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except ArchetypeError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,8 +47,6 @@ def ui(
 
         environment[TRACKING_VARIABLE] = OFF
     services = Services(home, port, environment, _say)
-    # Either signal ends the watch, and the context stops the processes.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with services.running():
             _say(f"Dagster UI: http://127.0.0.1:{port} (Ctrl-C stops it)")

@@ -200,8 +200,10 @@ def test_the_command_refuses_in_one_line(recorded: Recorded, tmp_path: Path, opt
     assert message in str(refused.exception)
 
 
-@pytest.mark.endurance
-def test_a_followed_folder_is_traded_as_files_appear_until_interrupted(recorded: Recorded, tmp_path: Path):
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_followed_folder_is_traded_as_files_appear_until_interrupted(
+    recorded: Recorded, tmp_path: Path, ending: signal.Signals
+):
     rows, folder, journal = pl.read_parquet(recorded.feed), tmp_path / "feed", tmp_path / "journal"
     folder.mkdir()
     cuts = [0, rows.height - 60, rows.height - 30, rows.height]
@@ -212,7 +214,13 @@ def test_a_followed_folder_is_traded_as_files_appear_until_interrupted(recorded:
     code = "import sys; from archetype_dagster.cli import main; sys.argv[0] = 'archetype'; main()"
     command = [sys.executable, "-c", code, "paper", "--bundle", str(recorded.bundle), "--follow", *options]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A suite in a shell's background has this signal ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
             rows[begin:end].write_parquet(folder / f".{number}.tmp")
@@ -221,7 +229,7 @@ def test_a_followed_folder_is_traded_as_files_appear_until_interrupted(recorded:
             while not (journal / "state.json").exists() or last not in (journal / "state.json").read_text():
                 assert process.poll() is None, process.communicate()[0]
                 time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         output = process.communicate()[0]
     assert process.returncode == 130, output
     assert "interrupted; the same command goes on from the journal" in output

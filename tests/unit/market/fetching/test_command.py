@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from signal import Signals
 
 import pytest
 
@@ -26,6 +26,8 @@ def start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[s
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A suite in a shell's background has Ctrl-C's signal ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -56,8 +58,8 @@ def test_a_refused_file_ends_in_an_error(archive, days, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archive", ["made"], indirect=True)
-@pytest.mark.parametrize("signal", [Signals.SIGKILL, Signals.SIGINT])
-def test_a_stopped_run_goes_on_where_it_was(archive, fault, days, tmp_path: Path, signal: Signals) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_goes_on_where_it_was(archive, fault, days, tmp_path: Path, ending: signal.Signals) -> None:
     path = f"/{days[0].path}"
     archive.faults[path] = [fault(stall=30_000)]
     arguments = ["binance", *DAILY, "--end", "2020-01-02", "--base-url", archive.url]
@@ -65,7 +67,7 @@ def test_a_stopped_run_goes_on_where_it_was(archive, fault, days, tmp_path: Path
     with start(tmp_path, *arguments) as victim:
         while not (part.exists() and part.stat().st_size):
             assert victim.poll() is None, "the run ended before it could be killed"
-        victim.kill()
+        victim.send_signal(ending)
     size = part.stat().st_size
     code, _, errors = run(tmp_path, *arguments)
     assert code == 0, errors
