@@ -1,7 +1,8 @@
 """A deterministic stand-in for a bundle, and a process that paper trades with it until it is killed.
 
 Run as a script it is told folders on its input, one a line, and forks a fresh process for each: what is
-imported is imported once, and every trader starts with nothing but what is on disk.
+imported is imported once, and every trader starts with nothing but what is on disk. Given the folder of a
+bundle, it trades that instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from archetype_dagster.deployment import OnnxPolicy
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bar_costs import BarCosts
 from archetype_dagster.market.impact import ImpactCurve
@@ -91,12 +93,14 @@ class Silent:
         pass
 
 
-def trade(directory: Path, feed: Path, settings: PaperTradingSettings, display: Any = None) -> Any:
+def trade(
+    directory: Path, feed: Path, settings: PaperTradingSettings, display: Any = None, bundle: Path | None = None
+) -> Any:
     """A session over a recorded feed to its end; why it stopped, None at the end."""
+    policy = StandInPolicy() if bundle is None else OnnxPolicy.load(bundle)
+    name = "stand-in" if bundle is None else policy.bundle.hash
     with Journal(directory) as journal:
-        session = PaperSession.start(
-            StandInPolicy(), FileFeed(feed, follow=False), journal, settings, bundle="stand-in"
-        )
+        session = PaperSession.start(policy, FileFeed(feed, follow=False), journal, settings, bundle=name)
         return session.run(display or Silent())
 
 
@@ -125,7 +129,7 @@ class KilledAt:
                 self._moment = self.count + self._later
 
 
-def serve() -> None:
+def serve(bundle: Path | None) -> None:
     settings = PaperTradingSettings(limits={"stale_bars": None, "max_drawdown": None})
     ImpactCurve.default()
     for line in sys.stdin:
@@ -134,7 +138,7 @@ def serve() -> None:
         if not child:
             killed = KilledAt(int(moment), at_work=phase == "work")
             sys.setprofile(killed)
-            trade(Path(directory), Path(feed), settings, killed)
+            trade(Path(directory), Path(feed), settings, killed, bundle)
             sys.setprofile(None)
             print(killed.first_record, killed.count, flush=True)
             os._exit(0)
@@ -142,4 +146,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+
+from archetype_dagster.market.sources import bars_for
+from archetype_dagster.settings import load_settings
 
 SERVER = Path(__file__).with_name("standin.py")
 KILLED = -signal.SIGKILL
@@ -22,11 +27,15 @@ Rows = list[dict[str, Any]]
 class Server:
     """Trading processes, each forked from one that has only imported the library."""
 
-    def __init__(self) -> None:
+    def __init__(self, *bundle: Path) -> None:
         repository = str(Path(__file__).parents[3])
         environment = {**os.environ, "PYTHONPATH": repository, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, str(SERVER), *map(str, bundle)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def whole(self, directory: Path, feed: Path) -> tuple[int, int]:
@@ -51,13 +60,20 @@ class Server:
         return self.process.stdout.readline()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server()
+@contextmanager
+def serving(*bundle: Path) -> Iterator[Server]:
+    """A server of the stand-in policy, or of a bundle."""
+    server = Server(*bundle)
     with server.process:
         yield server
         assert server.process.stdin is not None
         server.process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
 
 
 def check_kills(server: Server, folder: Path, rows: Rows, *, kills: int) -> None:
@@ -83,6 +99,19 @@ def test_twenty_kills_leave_no_trace(
     server: Server, tmp_path: Path, make_rows: Callable[..., Rows], with_faults: Callable[[Rows], Rows]
 ):
     check_kills(server, tmp_path, with_faults(make_rows(120)), kills=20)
+
+
+def test_twenty_kills_leave_no_trace_of_a_bundle(small_bundle: Path, tmp_path: Path):
+    span = {"start": "2023-01-02T00:00:00Z", "end": "2023-01-03T12:00:00Z"}
+    settings = load_settings("smoke", {f"market.synthetic.{name}": date for name, date in span.items()})
+    rows = bars_for(settings, "ETH").drop("segment").rows(named=True)
+    with serving(small_bundle) as server:
+        # An outage behind which a horizon begins anew.
+        check_kills(server, tmp_path, rows[:120] + rows[124:], kills=20)
+    records = (tmp_path / "whole" / "journal.jsonl").read_text().splitlines()
+    decided = [json.loads(record)["decision"] for record in records]
+    assert len({one["action"] for one in decided if one}) > 1
+    assert any(one["overridden"] for one in decided if one)
 
 
 @pytest.mark.endurance
