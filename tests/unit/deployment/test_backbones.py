@@ -1,15 +1,21 @@
 """Policies over windows: every backbone in selector and refiner streams as the batch decides."""
 
 import itertools
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from archetype_dagster.artifacts import read_json
 from archetype_dagster.backtest.policy import decide
 from archetype_dagster.deployment import BundleGraphs, OnnxPolicy, check_parity, check_streaming, replay_bundle
 from archetype_dagster.deployment.graphs import refiner_graph, selector_graph, write_graph
+from archetype_dagster.market.dataset import MarketDataset
+from archetype_dagster.market.feature_table import build_feature_table
+from archetype_dagster.market.sources import bars_for
 from archetype_dagster.settings import Settings
 
 # Windows longer than a horizon's first bars, and of different lengths in the two phases.
@@ -87,16 +93,40 @@ def test_windows_decide_as_the_batch_does(bundle_over, make_policy, market, rows
     assert report.restarts > 8
 
 
+@pytest.fixture(scope="module")
+def whole_split(deployment_settings, market) -> Callable[[Settings], tuple[pl.DataFrame, MarketDataset]]:
+    """As many bars as the settings' whole test split has, gaps included, and their dataset under some settings."""
+    dates = Settings().splits
+    span = {"start": (dates.test_start - timedelta(days=1)).isoformat(), "end": dates.test_end.isoformat()}
+    settings = deployment_settings(**{f"market.synthetic.{name}": date for name, date in span.items()})
+    bars = bars_for(settings, "ETH")
+
+    def of(rules: Settings) -> tuple[pl.DataFrame, MarketDataset]:
+        return bars, build_feature_table(bars, rules, "ETH", scaler=market.scaler).dataset(rules)
+
+    return of
+
+
 @pytest.mark.endurance
 @pytest.mark.parametrize(("selector", "refiner"), list(itertools.product(BACKBONES, BACKBONES)))
-def test_every_combination_decides_as_the_batch_does(
-    bundle_over, make_policy, market, rows, dataset_of, selector, refiner
+def test_every_combination_decides_on_the_whole_split_as_the_batch_does(
+    bundle_over, make_policy, whole_split, selector, refiner
 ):
-    for override, decoding in itertools.product(("step", "hold"), ("argmax", "single_change")):
+    """All rules through the bundle's graphs at once, and one of them, another for each pair, bar by bar."""
+    streamed = (list(BACKBONES).index(selector) + list(BACKBONES).index(refiner)) % 4
+    for number, (override, decoding) in enumerate(itertools.product(("step", "hold"), ("argmax", "single_change"))):
         rules = {"refinement.override": override, "codebook.decoding": decoding}
         policy = make_policy(**backbones(selector, refiner), **rules)
         directory = bundle_over(selector, refiner, override=override, decoding=decoding)
-        assert_alike(directory, policy, market, rows, dataset_of)
+        bars, dataset = whole_split(policy.settings)
+        expected = decide(policy, dataset)
+        assert set(expected.actions) == {0, 1, 2}
+        replayed = replay_bundle(BundleGraphs.load(directory), dataset)
+        np.testing.assert_array_equal(replayed, expected.actions)
+        if number == streamed:
+            report = check_streaming(directory, policy, bars, dataset, horizons=len(dataset))
+            assert report.passed, report.as_dict()
+            assert report.bars == len(dataset) > 35_000
 
 
 def test_the_settings_default_to_the_current_bar():
