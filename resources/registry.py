@@ -7,7 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -110,23 +110,27 @@ class BundleRegistry:
                     signature=bundle_signature(),
                     pip_requirements=[f"{package}=={version(package)}" for package in _REQUIREMENTS],
                 )
-            run = client.create_run(self.store.experiment_id, run_name=f"{pair} bundle {bundle[:12]}")
-            logged = client.create_logged_model(
-                self.store.experiment_id, name=f"{name}-{bundle[:12]}", source_run_id=run.info.run_id
-            )
-            client.log_model_artifacts(logged.model_id, model)
-            client.finalize_logged_model(logged.model_id, "READY")
-            client.set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.FINISHED))
-            return _registered(
+            run = client.create_run(self.store.experiment_id, run_name=f"{pair} bundle {bundle[:12]}").info.run_id
+            try:
+                logged = client.create_logged_model(
+                    self.store.experiment_id, name=f"{name}-{bundle[:12]}", source_run_id=run
+                )
+                client.log_model_artifacts(logged.model_id, model)
+                client.finalize_logged_model(logged.model_id, "READY")
                 # With its run, because without one MLflow asks the process's default store for the model.
-                client.create_model_version(
+                made = client.create_model_version(
                     name,
                     source=logged.artifact_location,
-                    run_id=run.info.run_id,
+                    run_id=run,
                     model_id=logged.model_id,
                     tags={**tags, HASH_TAG: bundle},
                 )
-            )
+            except BaseException:
+                with suppress(MlflowException, OSError):
+                    client.set_terminated(run, RunStatus.to_string(RunStatus.FAILED))
+                raise
+            client.set_terminated(run, RunStatus.to_string(RunStatus.FINISHED))
+            return _registered(made)
 
     def champion(self, pair: str) -> RegisteredBundle | None:
         """The version that the alias points to; None where there is none.
@@ -147,15 +151,20 @@ class BundleRegistry:
 
         Raises:
             ArtifactError: it is damaged, or not the one that was registered.
-            RegistryError: the registry does not answer.
+            RegistryError: the registry does not answer, or keeps something else than a bundle.
         """
         with _answering():
             model = mlflow.artifacts.download_artifacts(
                 artifact_uri=registered.source, dst_path=str(folder), tracking_uri=self.uri
             )
-        (data,) = (entry for entry in (Path(model) / "data").iterdir() if entry.is_dir())
-        read_bundle(data, expected_hash=registered.bundle)
-        return data
+            folders = [entry for entry in (Path(model) / "data").iterdir() if entry.is_dir()]
+        if len(folders) != 1:
+            raise RegistryError(
+                f"version {registered.version} of {registered.name} holds {len(folders)} folders instead of one "
+                "bundle; no alias was moved"
+            )
+        read_bundle(folders[0], expected_hash=registered.bundle)
+        return folders[0]
 
     def promote(self, registered: RegisteredBundle, *, instead_of: RegisteredBundle | None, pair: str) -> None:
         """Let the alias point to a version.

@@ -177,6 +177,29 @@ def test_a_bundle_changed_in_the_registry_is_refused(market: Market, tmp_path: P
         registry.fetch(registered, tmp_path)
 
 
+def test_an_upload_that_breaks_off_leaves_a_failed_run_and_no_version(market: Market, tmp_path: Path):
+    registry = BundleRegistry.connect(None, "broken", result_root=tmp_path / "result")
+    # The folder of the uploads cannot be made where a file of its name lies.
+    (tmp_path / "mlruns" / "artifacts").touch()
+    with pytest.raises(RegistryError, match="the MLflow model registry cannot be used"):
+        registry.register(market.best, "BTC", {})
+    client, experiment = registry.store.client, registry.store.experiment_id
+    assert [run.info.status for run in client.search_runs([experiment])] == ["FAILED"]
+    assert client.search_model_versions("name = 'archetype-BTC'") == []
+    (tmp_path / "mlruns" / "artifacts").unlink()
+    assert registry.register(market.best, "BTC", {}).version == "1"
+
+
+def test_something_else_than_a_bundle_in_the_registry_is_refused(market: Market, tmp_path: Path):
+    registry = BundleRegistry.connect(None, "strange", result_root=tmp_path / "result")
+    registered = registry.register(market.best, "BTC", {})
+    (stored,) = Path(registered.source.removeprefix("file://")).rglob(POLICY_FILE)
+    (stored.parent.parent / "more").mkdir()
+    (stored.parent.parent / "more" / "file").touch()
+    with pytest.raises(RegistryError, match="version 1 of archetype-BTC holds 2 folders instead of one bundle"):
+        registry.fetch(registered, tmp_path)
+
+
 def test_the_test_split_is_not_read(market: Market, tmp_path: Path):
     splits = market.settings.splits
     later = pl.col("timestamp") >= splits.validation_end

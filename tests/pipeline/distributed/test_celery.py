@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from archetype_dagster.jobs import PER_PAIR_STAGES
 from archetype_dagster.pipeline.cache import StageCache
 from archetype_dagster.settings import PAIRS, load_settings
 from archetype_dagster.types import NoProgress
@@ -24,7 +25,6 @@ celery = pytest.importorskip("celery", reason="the distributed extra is not inst
 
 RESUMED = "Launching a new run worker to resume run"
 FEW_STAGES = ("market_bars", "feature_table", "dp_trajectories")
-TRAINED_STAGES = (*FEW_STAGES, "vq_codebook", "archetype_returns", "selection_checkpoint", "refinement_checkpoint")
 CODE = """\
 import time
 
@@ -167,4 +167,4 @@ def test_a_killed_worker_costs_a_backfill_nothing_but_time(
 @pytest.mark.endurance
 @pytest.mark.timeout(7200)
 def test_the_smoke_profile_survives_a_killed_worker(tmp_path: Path, make_site: Callable[[str], Any]) -> None:
-    check_backfill(make_site, tmp_path, TRAINED_STAGES, {}, seconds=5400)
+    check_backfill(make_site, tmp_path, PER_PAIR_STAGES, {}, seconds=5400)
