@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from archetype_dagster.market.order_books import OrderBooks
-from archetype_dagster.market.rolling import window_moments
+from archetype_dagster.market.rolling import Moments, window_moments
 from archetype_dagster.types import FeatureScale, FloatArray
 
 WARMUP_BARS: Final = 60
@@ -90,8 +90,10 @@ def bar_quantities(books: OrderBooks, mid: FloatArray, candles: Candles) -> dict
         mid: float64 (T,), mark prices.
         candles: T candles with positive prices.
     """
-    prices = np.stack([np.where(side.empty, mid, side.prices[:, :BOOK_LEVELS].T) for side in books], axis=1)
-    sizes = np.stack([side.sizes[:, :BOOK_LEVELS].T for side in books], axis=1)
+    prices, sizes = np.empty((2, BOOK_LEVELS, len(books), len(mid)))
+    for number, side in enumerate(books):
+        prices[:, number], sizes[:, number] = side.prices[:, :BOOK_LEVELS].T, side.sizes[:, :BOOK_LEVELS].T
+        prices[:, number, side.empty] = mid[side.empty]
     depth, notional = np.zeros(prices.shape[1:]), np.zeros(prices.shape[1:])
     for price, size in zip(prices, sizes, strict=True):
         depth += size
@@ -136,8 +138,12 @@ def trend(values: FloatArray, residue: float | FloatArray) -> FloatArray:
     """
     if values.shape[-1] < WARMUP_BARS:
         return np.empty((*values.shape[:-1], 0))
-    moments = window_moments(values, WARMUP_BARS)
-    deviation: FloatArray = (values[..., WARMUP_BARS - 1 :] - moments.mean) / (moments.std + residue)
+    return deviations(values[..., WARMUP_BARS - 1 :], window_moments(values, WARMUP_BARS), residue)
+
+
+def deviations(values: FloatArray, moments: Moments, residue: float | FloatArray) -> FloatArray:
+    """(x - mean) / (std + eps) of values with the moments of the windows that they end; all of one shape."""
+    deviation: FloatArray = (values - moments.mean) / (moments.std + residue)
     return deviation
 
 
@@ -175,7 +181,7 @@ def feature_values(
 def _candle_shape(candles: Candles) -> dict[str, FloatArray]:
     first, high, low, last, _ = candles
     reach = high - low
-    moves = np.stack(
+    moves = np.array(
         [last - first, high - np.maximum(first, last), np.minimum(first, last) - low, 2 * last - high - low]
     )
     shares = zip(("kmid", "kup", "klow", "ksft"), moves / first, _ratio(moves, reach), strict=True)
@@ -185,6 +191,7 @@ def _candle_shape(candles: Candles) -> dict[str, FloatArray]:
     return shape
 
 
-def _ratio(numerator: FloatArray, denominator: FloatArray, *, otherwise: float | FloatArray = 0.0) -> FloatArray:
-    usable = denominator > 0
-    return np.where(usable, numerator / np.where(usable, denominator, 1.0), otherwise)
+def _ratio(numerator: FloatArray, denominator: FloatArray, *, otherwise: FloatArray | None = None) -> FloatArray:
+    """numerator / denominator where that is positive; else 0, or what is given, of the numerator's shape."""
+    result = np.zeros(numerator.shape) if otherwise is None else otherwise.copy()
+    return np.divide(numerator, denominator, out=result, where=denominator > 0)

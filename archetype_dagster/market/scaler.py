@@ -64,7 +64,7 @@ class FeatureScaler:
         if features.shape[-1:] != self.mean.shape:
             raise ValueError(f"features must have {len(self.mean)} columns, got shape {features.shape}")
         scaled = (features - self.mean) / self.std
-        return np.clip(scaled, -self.clip_sigma, self.clip_sigma).astype(np.float32)
+        return np.minimum(np.maximum(scaled, -self.clip_sigma), self.clip_sigma).astype(np.float32)
 
     def save(self, path: Path) -> None:
         """Write the numbers as JSON; they are read back bit for bit."""

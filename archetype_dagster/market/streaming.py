@@ -15,10 +15,11 @@ from archetype_dagster.market.feature_formulas import (
     TRENDED,
     WARMUP_BARS,
     bar_quantities,
+    deviations,
     feature_values,
-    trend,
     trend_residues,
 )
+from archetype_dagster.market.rolling import RollingMoments
 from archetype_dagster.market.single_bar import SingleBar, bar_end, read_bar
 from archetype_dagster.types import FeatureScale, FloatArray, JsonDict
 
@@ -54,7 +55,7 @@ class FeatureStream:
         self._bars = 0
         self._timestamp: datetime | None = None
         self._segment: int | None = None
-        self._window = np.zeros((len(TRENDED), WARMUP_BARS))
+        self._moments = RollingMoments(len(TRENDED), WARMUP_BARS)
         self._before = np.zeros(len(RETURNED))
 
     @property
@@ -87,13 +88,14 @@ class FeatureStream:
         if self._starts_segment(timestamp, bar.segment):
             self._bars = 0
         before = dict(zip(RETURNED, self._before[:, None], strict=True))
-        self._window[:, :-1] = self._window[:, 1:]
-        self._window[:, -1:] = [now[name] for name in TRENDED]
+        trended = np.concatenate([now[name] for name in TRENDED])
+        moments = self._moments.push(trended)
         self._before = np.concatenate([now[name] for name in RETURNED])
         self._timestamp, self._segment, self._bars = timestamp, bar.segment, self._bars + 1
         if self.bars_missing:
             return None
-        trends = dict(zip(TRENDED, trend(self._window, trend_residues(bar.mid)), strict=True))
+        deviation = deviations(trended, moments, trend_residues(bar.mid)[:, 0])
+        trends = dict(zip(TRENDED, deviation[:, None], strict=True))
         return np.concatenate(feature_values(now, before, trends, bar.mid, scale=self._scale))
 
     def state(self) -> JsonDict:
@@ -106,7 +108,7 @@ class FeatureStream:
             "bars": self._bars,
             "timestamp": None if self._timestamp is None else self._timestamp.isoformat(),
             "segment": self._segment,
-            "window": dict(zip(TRENDED, self._window[:, WARMUP_BARS - kept :].tolist(), strict=True)),
+            "window": dict(zip(TRENDED, self._moments.values()[:, WARMUP_BARS - kept :].tolist(), strict=True)),
             "before": dict(zip(RETURNED, self._before.tolist(), strict=True)),
         }
 
@@ -131,7 +133,9 @@ class FeatureStream:
                 stream._timestamp = bar_end({"timestamp": datetime.fromisoformat(ended)})
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"this is not the state of a feature stream ({error})") from error
-        stream._window[:, WARMUP_BARS - kept :], stream._before = window, before
+        for values in window.T:
+            stream._moments.push(values)
+        stream._before = before
         stream._bars, stream._segment = bars, segment
         return stream
 
