@@ -280,13 +280,20 @@ def test_the_sensor_notices_each_pairs_newest_bundle_once(
     exported_event(instance, "BTC", "other", {})
     run_id = exported_event(instance, "ETH", "new", {"seed": 2})
     requests, cursor = look(None)
-    assert [(request.partition_key, request.run_key) for request in requests] == [
-        ("BTC", "BTC other"),
-        ("ETH", "ETH new"),
-    ]
+    assert [request.partition_key for request in requests] == ["BTC", "ETH"]
     assert requests[1].run_config == {"resources": {"settings": {"config": {"overrides": {"seed": 2}}}}}
     assert run_id in requests[1].tags["archetype/reason"]
     assert look(cursor) == ([], cursor)
     exported_event(instance, "DOT", "third", {})
-    requests, _ = look(cursor)
-    assert [request.run_key for request in requests] == ["DOT third"]
+    exported_event(instance, "ETH", "new", {})
+    requests, cursor = look(cursor)
+    assert [request.partition_key for request in requests] == ["DOT"], "ETH's bundle is the one compared before"
+    keys = set()
+    for content in ("old", "new"):
+        exported_event(instance, "ETH", content, {})
+        (request,), cursor = look(cursor)
+        keys.add(request.run_key)
+    assert len(keys) == 2
+    exported_event(instance, "ETH", "old", {})
+    (request,), _ = look(cursor)
+    assert request.run_key not in keys, "a bundle that comes back is compared again"

@@ -15,11 +15,7 @@ import dagster as dg
 import pytest
 
 from archetype_dagster.jobs import PER_PAIR_STAGES
-from archetype_dagster.pipeline.cache import StageCache
-from archetype_dagster.settings import PAIRS, load_settings
-from archetype_dagster.types import NoProgress
-from resources.compute import ComputeResource
-from resources.storage import FOLDERS
+from archetype_dagster.settings import PAIRS
 
 celery = pytest.importorskip("celery", reason="the distributed extra is not installed")
 
@@ -67,17 +63,15 @@ def files(root: Path) -> dict[str, bytes]:
     return {name.as_posix(): path.read_bytes() for name, path in found.items() if name.parts[0] != ".locks"}
 
 
-def files_of_this_process(folder: Path, stages: Sequence[str], overrides: Mapping[str, Any]) -> dict[str, bytes]:
-    """The same computed in this process, without an orchestrator."""
-    settings = load_settings("smoke", overrides)
-    found = {}
-    with ComputeResource(device="cpu", threads=1).session() as device:
-        cache = StageCache(folder, device, NoProgress())
+def files_of_this_process(root: Path, code: str) -> dict[str, bytes]:
+    """What the same job publishes when nothing disturbs it, one pair after the other in this process."""
+    location: dict[str, Any] = {}
+    exec(compile(code, "location.py", "exec"), location)
+    job = location["defs"].resolve_job_def("backfilled")
+    with dg.DagsterInstance.ephemeral() as instance:
         for pair in PAIRS:
-            for artifact in cache.artifacts(stages, settings, pair):
-                name = f"{pair}/{FOLDERS[artifact.manifest.kind]}"
-                found |= {f"{name}/{file}": content for file, content in files(artifact.directory).items()}
-    return found
+            assert job.execute_in_process(partition_key=pair, instance=instance).success
+    return files(root)
 
 
 def backfill_with_a_killed_worker(site: Any, seconds: float) -> list[dg.DagsterRun]:
@@ -145,12 +139,17 @@ def check_backfill(
     *,
     seconds: float,
 ) -> None:
-    root = folder / "distributed"
-    site = make_site(CODE.format(overrides=dict(overrides), root=str(root), stages=list(stages)))
+    def code(root: Path) -> str:
+        return CODE.format(overrides=dict(overrides), root=str(root), stages=list(stages))
+
+    root, alone = folder / "distributed", folder / "alone"
+    site = make_site(code(root))
     runs = backfill_with_a_killed_worker(site, seconds)
     assert all(run.status is dg.DagsterRunStatus.SUCCESS for run in runs)
     assert sorted(run.tags["dagster/partition"] for run in runs) == sorted(PAIRS)
-    assert files(root) == files_of_this_process(folder / "alone", stages, overrides)
+    found, expected = files(root), files_of_this_process(alone, code(alone))
+    assert sorted(found) == sorted(expected)
+    assert [name for name, content in expected.items() if found[name] != content] == []
     written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert b"RUN_START" in written
     assert b"-test-password" not in written
