@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from resources.ui_client import launch_backfill
 
 CHAIN = 8
 REPEATS = 3
-QUEUE = "archetype"
+CELERY_FILE = Path(__file__).parents[1] / "deploy" / "celery.yaml"
 SMALL = {
     "market.synthetic.start": "2023-01-01T00:00:00Z",
     "market.synthetic.end": "2023-02-10T00:00:00Z",
@@ -131,13 +132,17 @@ def graph_rows(home: Path, file: Path, result: Path) -> dict[str, float]:
     }
 
 
+def variables_of(file: Path, result: Path) -> dict[str, str]:
+    """What makes the settings and the folder the defaults of a process."""
+    return {"ARCHETYPE_SETTINGS": str(file), "ARCHETYPE_RESULT": str(result), "ARCHETYPE_TRACKING_URI": "off"}
+
+
 def daemon_rows(home: Path, name: str, file: Path, result: Path) -> dict[str, float]:
     """Seconds per partition of a backfill in which nothing is computed, through the daemon."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    variables = {"ARCHETYPE_SETTINGS": str(file), "ARCHETYPE_RESULT": str(result), "ARCHETYPE_TRACKING_URI": "off"}
-    services = Services(home, port, variables, print)
+    services = Services(home, port, variables_of(file, result), print)
     with services.running(), dg.DagsterInstance.from_config(str(home)) as instance:
         address = f"http://127.0.0.1:{port}"
         _wait(lambda: _answers(port))
@@ -174,7 +179,7 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def celery(home: Path) -> Iterator[None]:
+def celery(home: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Redis and two workers on the loopback, and an instance whose runs they take."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -185,25 +190,26 @@ def celery(home: Path) -> Iterator[None]:
     launcher = {
         "module": "resources.celery_runs",
         "class": "WatchedCeleryRunLauncher",
-        "config": {"broker": broker, "backend": broker, "default_queue": QUEUE},
+        "config": {"broker": broker, "backend": broker},
     }
     configured = {**yaml.safe_load((home / "dagster.yaml").read_text()), "run_launcher": launcher}
     (home / "dagster.yaml").write_text(yaml.safe_dump(configured))
-    (home / "celery.yaml").write_text(yaml.safe_dump({"execution": {"config": {"broker": broker, "backend": broker}}}))
-    command = [sys.executable, "-m", "dagster_celery.cli", "worker", "start", "-A", "dagster_celery.app"]
-    options = ["-y", str(home / "celery.yaml"), "-q", QUEUE]
+    addresses = {"CELERY_BROKER_URL": broker, "CELERY_RESULT_BACKEND": broker, "DAGSTER_HOME": str(home)}
+    program = str(Path(sys.executable).with_name("dagster-celery"))
+    options = ["-A", "dagster_celery.app", "-y", str(CELERY_FILE), "-q", "dagster"]
+    processes = [["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(home)]]
+    processes += [[program, "worker", "start", *options, "-n", f"w{n}", "--", "--concurrency", "1"] for n in range(2)]
     with ExitStack() as stack:
-        processes = [["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]]
-        processes += [[*command, *options, "-n", f"worker{n}", "--", "--concurrency", "1"] for n in range(2)]
         for process in processes:
             started = subprocess.Popen(
                 process,
-                env={**os.environ, "DAGSTER_HOME": str(home)},
+                env={**os.environ, **variables, **addresses},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
             stack.callback(started.wait)
-            stack.callback(started.terminate)
+            stack.callback(os.killpg, started.pid, signal.SIGTERM)
         yield
 
 
@@ -214,22 +220,28 @@ def main() -> None:
     if with_celery and shutil.which("redis-server") is None:
         sys.exit("--celery needs redis-server on the search path")
     print(machine_line("dagster"))
+    base = None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file, result = folder / "settings.yaml", folder / "result"
         file.write_text(yaml.safe_dump(load_settings("smoke", SMALL).model_dump(mode="json")))
-        rows = chain_rows(folder / "home")
-        rows |= graph_rows(folder / "home", file, result)
-        rows |= daemon_rows(folder / "home", "daemon, a process a run", file, result)
+        parts: list[Callable[[], dict[str, float]]] = [
+            lambda: chain_rows(folder / "home"),
+            lambda: graph_rows(folder / "home", file, result),
+            lambda: daemon_rows(folder / "home", "daemon, a process a run", file, result),
+        ]
         if with_celery:
-            with celery(folder / "celery"):
-                rows |= {
-                    f"{name} (Celery)": value
-                    for name, value in daemon_rows(folder / "celery", "daemon, Celery", file, result).items()
-                }
-    base = next(iter(rows.values()))
-    for label, seconds in rows.items():
-        print(f"{label:<55} {seconds:9.3f} s {seconds / base:9.1f} x")
+            parts.append(lambda: celery_rows(folder / "celery", file, result))
+        for part in parts:
+            for label, seconds in part().items():
+                base = base or seconds
+                print(f"{label:<55} {seconds:9.3f} s {seconds / base:9.1f} x", flush=True)
+
+
+def celery_rows(home: Path, file: Path, result: Path) -> dict[str, float]:
+    """As `daemon_rows`, with the runs taken by two Celery workers."""
+    with celery(home, variables_of(file, result)):
+        return daemon_rows(home, "daemon, Celery", file, result)
 
 
 if __name__ == "__main__":
