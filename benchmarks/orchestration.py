@@ -178,6 +178,14 @@ def _answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def _ready(process: subprocess.Popen[bytes], log: Path) -> bool:
+    """Whether Redis or a worker has said that it is ready; an error with what it said where it has ended."""
+    said = log.read_text()
+    if process.poll() is not None:
+        raise RuntimeError(f"{log.stem} ended by itself:\n{said}")
+    return "ready" in said.lower()
+
+
 @contextmanager
 def celery(home: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Redis and two workers on the loopback, and an instance whose runs they take."""
@@ -195,21 +203,23 @@ def celery(home: Path, variables: Mapping[str, str]) -> Iterator[None]:
     configured = {**yaml.safe_load((home / "dagster.yaml").read_text()), "run_launcher": launcher}
     (home / "dagster.yaml").write_text(yaml.safe_dump(configured))
     addresses = {"CELERY_BROKER_URL": broker, "CELERY_RESULT_BACKEND": broker, "DAGSTER_HOME": str(home)}
-    program = str(Path(sys.executable).with_name("dagster-celery"))
+    # The worker's command looks for Celery's on the search path.
+    addresses["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     options = ["-A", "dagster_celery.app", "-y", str(CELERY_FILE), "-q", "dagster"]
-    processes = [["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(home)]]
-    processes += [[program, "worker", "start", *options, "-n", f"w{n}", "--", "--concurrency", "1"] for n in range(2)]
+    worker = ["dagster-celery", "worker", "start", *options]
+    processes = {
+        "redis": ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(home)],
+        **{name: [*worker, "-n", name, "--", "--concurrency", "1"] for name in ("first", "second")},
+    }
+    environment = {**os.environ, **variables, **addresses}
     with ExitStack() as stack:
-        for process in processes:
-            started = subprocess.Popen(
-                process,
-                env={**os.environ, **variables, **addresses},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        for name, command in processes.items():
+            log = home / f"{name}.log"
+            file = stack.enter_context(log.open("wb"))
+            started = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
             stack.callback(started.wait)
             stack.callback(os.killpg, started.pid, signal.SIGTERM)
+            _wait(lambda started=started, log=log: _ready(started, log))
         yield
 
 
