@@ -119,7 +119,7 @@ class Stack:
         return self.wait(done, f"run {run_id}", seconds=seconds)
 
     def log(self, run_id: str) -> str:
-        return "\n".join(record.user_message for record in self.instance.all_logs(run_id))
+        return "\n".join(record.message for record in self.instance.all_logs(run_id))
 
     def terminate(self, run_id: str) -> None:
         told = self.ask(TERMINATE, run=run_id)["terminateRun"]
