@@ -94,10 +94,9 @@ def bar_quantities(books: OrderBooks, mid: FloatArray, candles: Candles) -> dict
     for number, side in enumerate(books):
         prices[:, number], sizes[:, number] = side.prices[:, :BOOK_LEVELS].T, side.sizes[:, :BOOK_LEVELS].T
         prices[:, number, side.empty] = mid[side.empty]
-    depth, notional = np.zeros(prices.shape[1:]), np.zeros(prices.shape[1:])
-    for price, size in zip(prices, sizes, strict=True):
-        depth += size
-        notional += price * size
+    values = prices * sizes
+    # Added up one by one, as `sum` does: a reduction may take another order, and other bits, for other lengths.
+    depth, notional = sum(sizes[1:], sizes[0]), sum(values[1:], values[0])
     buy_vwap, sell_vwap = _ratio(notional, depth, otherwise=prices[0])
     shares = _ratio(sizes, depth).reshape(2 * BOOK_LEVELS, -1)
     opposite, (bids, asks) = prices[:2] * sizes[:2, ::-1], np.swapaxes(prices[:2], 0, 1)

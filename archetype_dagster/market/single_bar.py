@@ -13,10 +13,12 @@ from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bars import book_columns, num_book_levels, widen_touch
 from archetype_dagster.market.book import mark_of_books
 from archetype_dagster.market.feature_formulas import Candles
-from archetype_dagster.market.order_books import OrderBooks, book_side
+from archetype_dagster.market.order_books import BookSide, OrderBooks, book_side
 from archetype_dagster.types import FloatArray
 
 _CANDLE_PRICES: Final = frozenset(("open", "high", "low", "close"))
+_NOT_EMPTY: Final = np.zeros(1, dtype=np.bool_)
+_NOT_EMPTY.flags.writeable = False
 
 
 class SingleBar(NamedTuple):
@@ -72,7 +74,12 @@ def _books(bar: Mapping[str, Any], levels: FloatArray) -> OrderBooks:
     """The book of `levels` (N, 2, 2) by side, bids first, and by price and size."""
     if levels[0, 0, 0] >= levels[0, 1, 0]:
         levels[..., 0] = _widened(bar)[: len(levels)]
-    bid, ask = (book_side(levels[:, side, :1], levels[:, side, 1:]) for side in (0, 1))
+    sides = [(levels[:, side, :1], levels[:, side, 1:]) for side in (0, 1)]
+    if np.isnan(levels).any():
+        bid, ask = (book_side(prices, sizes) for prices, sizes in sides)
+    else:
+        # What `book_side` makes of a side without an absent level, in a fraction of the time.
+        bid, ask = (BookSide(prices.T, sizes.T, _NOT_EMPTY) for prices, sizes in sides)
     return OrderBooks(bid, ask)
 
 
