@@ -3,20 +3,25 @@
 The paper gives names and order but no formulas; `FEATURE_FORMULAS` is the definition. In it o, h, l, c
 are open, high, low and close; bid_i, ask_i the i-th best prices; mid is the mark price; sums run over
 the five best levels. An absent level has size 0 and the price above it; an empty side has size 0 and
-every price at the mark. Everything works element by element, so no bit of a bar depends on how many
-bars are computed with it.
+every price at the mark. Everything works element by element, on arrays of many bars or on the floats
+of one, so no bit of a bar depends on how many bars are computed with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add, mul
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from archetype_dagster.market.order_books import OrderBooks
+from archetype_dagster.market.order_books import BookSide
 from archetype_dagster.market.rolling import Moments, window_moments
 from archetype_dagster.types import FeatureScale, FloatArray
+
+Number = TypeVar("Number", float, FloatArray)
 
 WARMUP_BARS: Final = 60
 BOOK_LEVELS: Final = 5
@@ -72,57 +77,110 @@ FEATURE_NAMES: Final = tuple(FEATURE_FORMULAS)
 """The 45 names in the paper's order."""
 
 
-class Candles(NamedTuple):
-    """Open, high, low and close in quote units and volume in base units, each float64 (T,)."""
+class Candles(NamedTuple, Generic[Number]):
+    """Open, high, low and close in quote units and volume in base units."""
 
-    open: FloatArray
-    high: FloatArray
-    low: FloatArray
-    close: FloatArray
-    volume: FloatArray
+    open: Number
+    high: Number
+    low: Number
+    close: Number
+    volume: Number
 
 
-def bar_quantities(books: OrderBooks, mid: FloatArray, candles: Candles) -> dict[str, FloatArray]:
-    """What a bar says by itself: its undivided features and the prices that returns and trends need, (T,) each.
+class Levels(NamedTuple, Generic[Number]):
+    """The five best prices of a side, quote units, and the sizes there, base units; see `array_levels`."""
+
+    prices: Sequence[Number]
+    sizes: Sequence[Number]
+
+
+@dataclass(frozen=True)
+class Arithmetic(Generic[Number]):
+    """What the formulas need besides operators, for one kind of numbers.
+
+    Attributes:
+        ratio: numerator / denominator where that is positive, else the third.
+        larger: of two.
+        smaller: of two.
+    """
+
+    ratio: Callable[[Number, Number, Number | float], Number]
+    larger: Callable[[Number, Number], Number]
+    smaller: Callable[[Number, Number], Number]
+
+
+def _array_ratio(numerator: FloatArray, denominator: FloatArray, otherwise: FloatArray | float) -> FloatArray:
+    result: FloatArray = np.full(numerator.shape, otherwise, dtype=np.float64)
+    np.divide(numerator, denominator, out=result, where=denominator > 0)
+    return result
+
+
+def _float_ratio(numerator: float, denominator: float, otherwise: float) -> float:
+    return numerator / denominator if denominator > 0 else otherwise
+
+
+ARRAYS: Final = Arithmetic[FloatArray](_array_ratio, np.maximum, np.minimum)
+"""Numbers are float64 (T,): T bars at once."""
+FLOATS: Final = Arithmetic[float](_float_ratio, max, min)
+"""Numbers are Python's, which are the same IEEE doubles: one bar, ten times as fast as arrays of one element."""
+
+
+def array_levels(side: BookSide, mid: FloatArray) -> Levels[FloatArray]:
+    """The five best levels of a side of T books; an empty side has size 0 and every price at the mark."""
+    prices = [np.where(side.empty, mid, side.prices[:, level]) for level in range(BOOK_LEVELS)]
+    return Levels(prices, [side.sizes[:, level] for level in range(BOOK_LEVELS)])
+
+
+def float_levels(side: BookSide, mid: float) -> Levels[float]:
+    """`array_levels` of a single book."""
+    prices = [mid] * BOOK_LEVELS if side.empty[0] else side.prices[0, :BOOK_LEVELS].tolist()
+    return Levels(prices, side.sizes[0, :BOOK_LEVELS].tolist())
+
+
+def bar_quantities(
+    bids: Levels[Number], asks: Levels[Number], candles: Candles[Number], of: Arithmetic[Number]
+) -> dict[str, Number]:
+    """What a bar says by itself: its undivided features and the prices that returns and trends need.
 
     Args:
-        books: T books of at least five levels.
-        mid: float64 (T,), mark prices.
-        candles: T candles with positive prices.
+        bids: of the bar's book, or of each of T bars.
+        asks: likewise.
+        candles: likewise, with positive prices.
+        of: `ARRAYS` or `FLOATS`; the same operations in the same order, so the same bits.
     """
-    prices, sizes = np.empty((2, BOOK_LEVELS, len(books), len(mid)))
-    for number, side in enumerate(books):
-        prices[:, number], sizes[:, number] = side.prices[:, :BOOK_LEVELS].T, side.sizes[:, :BOOK_LEVELS].T
-        prices[:, number, side.empty] = mid[side.empty]
-    values = prices * sizes
-    # Added up one by one, as `sum` does: a reduction may take another order, and other bits, for other lengths.
-    depth, notional = sum(sizes[1:], sizes[0]), sum(values[1:], values[0])
-    buy_vwap, sell_vwap = _ratio(notional, depth, otherwise=prices[0])
-    shares = _ratio(sizes, depth).reshape(2 * BOOK_LEVELS, -1)
-    opposite, (bids, asks) = prices[:2] * sizes[:2, ::-1], np.swapaxes(prices[:2], 0, 1)
-    touching = sizes[:2, 0] + sizes[:2, 1]
-    wap_1, wap_2 = _ratio(opposite[:, 0] + opposite[:, 1], touching, otherwise=(bids + asks) / 2)
-    (best_bid, best_ask), (bid_depth, ask_depth) = prices[0], depth
-    spreads = np.abs(prices[0] - prices[-1])
+    buy_volume, sell_volume = _added(bids.sizes), _added(asks.sizes)
+    buy_value, sell_value = (_added(list(map(mul, side.prices, side.sizes))) for side in (bids, asks))
+    (bid_1, bid_2), (ask_1, ask_2) = bids.prices[:2], asks.prices[:2]
+    wap_1, wap_2 = (
+        of.ratio(bid * ask_size + ask * bid_size, bid_size + ask_size, (bid + ask) / 2)
+        for bid, ask, bid_size, ask_size in zip(
+            bids.prices[:2], asks.prices[:2], bids.sizes[:2], asks.sizes[:2], strict=True
+        )
+    )
+    shares = (
+        of.ratio(side.sizes[level], volume, 0.0)
+        for level in range(BOOK_LEVELS)
+        for side, volume in ((bids, buy_volume), (asks, sell_volume))
+    )
     return {
         "volume": candles.volume,
         **dict(zip(_SHARES, shares, strict=True)),
         "wap_1": wap_1,
         "wap_2": wap_2,
         "wap_balance": wap_1 - wap_2,
-        "buy_spread": spreads[0],
-        "sell_spread": spreads[1],
-        "buy_volume": bid_depth,
-        "sell_volume": ask_depth,
-        "volume_imbalance": _ratio(bid_depth - ask_depth, bid_depth + ask_depth),
-        "price_spread": 2 * (best_ask - best_bid) / (best_ask + best_bid),
-        "sell_vwap": sell_vwap,
-        "buy_vwap": buy_vwap,
-        "bid1_price": best_bid,
-        "bid2_price": prices[1, 0],
-        "ask1_price": best_ask,
-        "ask2_price": prices[1, 1],
-        **_candle_shape(candles),
+        "buy_spread": abs(bid_1 - bids.prices[-1]),
+        "sell_spread": abs(ask_1 - asks.prices[-1]),
+        "buy_volume": buy_volume,
+        "sell_volume": sell_volume,
+        "volume_imbalance": of.ratio(buy_volume - sell_volume, buy_volume + sell_volume, 0.0),
+        "price_spread": 2 * (ask_1 - bid_1) / (ask_1 + bid_1),
+        "sell_vwap": of.ratio(sell_value, sell_volume, ask_1),
+        "buy_vwap": of.ratio(buy_value, buy_volume, bid_1),
+        "bid1_price": bid_1,
+        "bid2_price": bid_2,
+        "ask1_price": ask_1,
+        "ask2_price": ask_2,
+        **_candle_shape(candles, of),
     }
 
 
@@ -155,20 +213,20 @@ def trend_residues(mid: FloatArray) -> FloatArray:
 
 
 def feature_values(
-    now: Mapping[str, FloatArray],
-    before: Mapping[str, FloatArray],
-    trends: Mapping[str, FloatArray],
-    mid: FloatArray,
+    now: Mapping[str, Number],
+    before: Mapping[str, Number],
+    trends: Mapping[str, Number],
+    mid: Number,
     *,
     scale: FeatureScale,
-) -> list[FloatArray]:
-    """The features of n bars in the order of `FEATURE_NAMES`, float64 (n,) each.
+) -> list[Number]:
+    """The features of a bar, or of each of n, in the order of `FEATURE_NAMES`.
 
     Args:
         now: `bar_quantities` of the bars.
         before: quantities named in `RETURNED` of the bars right before them.
         trends: `trend` of the quantities named in `TRENDED`.
-        mid: float64 (n,), mark prices.
+        mid: mark prices.
         scale: `relative` divides price levels and differences by the mid.
     """
     divided = {name: now[name] / mid for name in _DIVIDED_BY_MID} if scale == "relative" else {}
@@ -177,20 +235,21 @@ def feature_values(
     return [values[name] for name in FEATURE_NAMES]
 
 
-def _candle_shape(candles: Candles) -> dict[str, FloatArray]:
+def _candle_shape(candles: Candles[Number], of: Arithmetic[Number]) -> dict[str, Number]:
     first, high, low, last, _ = candles
     reach = high - low
-    moves = np.array(
-        [last - first, high - np.maximum(first, last), np.minimum(first, last) - low, 2 * last - high - low]
-    )
-    shares = zip(("kmid", "kup", "klow", "ksft"), moves / first, _ratio(moves, reach), strict=True)
     shape = {"klen": reach / first}
-    for name, of_open, of_reach in shares:
-        shape |= {name: of_open, f"{name}2": of_reach}
+    moves = {
+        "kmid": last - first,
+        "kup": high - of.larger(first, last),
+        "klow": of.smaller(first, last) - low,
+        "ksft": 2 * last - high - low,
+    }
+    for name, move in moves.items():
+        shape |= {name: move / first, f"{name}2": of.ratio(move, reach, 0.0)}
     return shape
 
 
-def _ratio(numerator: FloatArray, denominator: FloatArray, *, otherwise: FloatArray | None = None) -> FloatArray:
-    """numerator / denominator where that is positive; else 0, or what is given, of the numerator's shape."""
-    result = np.zeros(numerator.shape) if otherwise is None else otherwise.copy()
-    return np.divide(numerator, denominator, out=result, where=denominator > 0)
+def _added(values: Sequence[Number]) -> Number:
+    """Their sum, one after the other: a reduction, or `sum`, may take another order or more digits on the way."""
+    return reduce(add, values)

@@ -11,6 +11,7 @@ import polars as pl
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.book import mark_of_books
 from archetype_dagster.market.feature_formulas import (
+    ARRAYS,
     BOOK_LEVELS,
     FEATURE_FORMULAS,
     FEATURE_NAMES,
@@ -18,6 +19,7 @@ from archetype_dagster.market.feature_formulas import (
     TRENDED,
     WARMUP_BARS,
     Candles,
+    array_levels,
     bar_quantities,
     feature_values,
     trend,
@@ -54,7 +56,8 @@ def compute_features(bars: pl.DataFrame, *, scale: FeatureScale = "relative") ->
     books = order_books(bars, levels=BOOK_LEVELS)
     candles = Candles(*(number_column(bars, name, positive=name != "volume") for name in Candles._fields))
     mid = mark_of_books(books, candles.close)
-    quantities = bar_quantities(books, mid, candles)
+    bids, asks = (array_levels(side, mid) for side in books)
+    quantities = bar_quantities(bids, asks, candles, ARRAYS)
     windows = rows - (WARMUP_BARS - 1)
     residues = zip(TRENDED, trend_residues(mid[WARMUP_BARS - 1 :]), strict=True)
     trends = {name: trend(quantities[name], residue)[windows] for name, residue in residues}

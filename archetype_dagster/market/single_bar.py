@@ -33,7 +33,7 @@ class SingleBar(NamedTuple):
     """
 
     timestamp: datetime
-    candles: Candles
+    candles: Candles[FloatArray]
     books: OrderBooks
     mid: FloatArray
     segment: int | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any, Final, Self
 
 import numpy as np
@@ -11,12 +12,15 @@ import numpy as np
 from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.market.feature_formulas import (
     BOOK_LEVELS,
+    FLOATS,
     RETURNED,
     TRENDED,
     WARMUP_BARS,
+    Candles,
     bar_quantities,
     deviations,
     feature_values,
+    float_levels,
     trend_residues,
 )
 from archetype_dagster.market.rolling import RollingMoments
@@ -56,7 +60,7 @@ class FeatureStream:
         self._timestamp: datetime | None = None
         self._segment: int | None = None
         self._moments = RollingMoments(len(TRENDED), WARMUP_BARS)
-        self._before = np.zeros(len(RETURNED))
+        self._before = dict.fromkeys(RETURNED, 0.0)
 
     @property
     def bars_missing(self) -> int:
@@ -84,19 +88,20 @@ class FeatureStream:
             raise MarketDataError(
                 f"must grow from bar to bar, got {timestamp} after {self._timestamp}", field="timestamp"
             )
-        now = bar_quantities(bar.books, bar.mid, bar.candles)
+        mid = bar.mid.item()
+        bids, asks = (float_levels(side, mid) for side in bar.books)
+        now = bar_quantities(bids, asks, Candles(*(column.item() for column in bar.candles)), FLOATS)
         if self._starts_segment(timestamp, bar.segment):
             self._bars = 0
-        before = dict(zip(RETURNED, self._before[:, None], strict=True))
-        trended = np.concatenate([now[name] for name in TRENDED])
+        before, self._before = self._before, {name: now[name] for name in RETURNED}
+        trended = np.array([now[name] for name in TRENDED])
         moments = self._moments.push(trended)
-        self._before = np.concatenate([now[name] for name in RETURNED])
         self._timestamp, self._segment, self._bars = timestamp, bar.segment, self._bars + 1
         if self.bars_missing:
             return None
         deviation = deviations(trended, moments, trend_residues(bar.mid)[:, 0])
-        trends = dict(zip(TRENDED, deviation[:, None], strict=True))
-        return np.concatenate(feature_values(now, before, trends, bar.mid, scale=self._scale))
+        trends = dict(zip(TRENDED, deviation.tolist(), strict=True))
+        return np.array(feature_values(now, before, trends, mid, scale=self._scale))
 
     def state(self) -> JsonDict:
         """Everything the next bars need, as JSON values; `restore` gives the same stream to the last bit."""
@@ -109,7 +114,7 @@ class FeatureStream:
             "timestamp": None if self._timestamp is None else self._timestamp.isoformat(),
             "segment": self._segment,
             "window": dict(zip(TRENDED, self._moments.values()[:, WARMUP_BARS - kept :].tolist(), strict=True)),
-            "before": dict(zip(RETURNED, self._before.tolist(), strict=True)),
+            "before": dict(self._before),
         }
 
     @classmethod
@@ -124,10 +129,12 @@ class FeatureStream:
                 raise ValueError(f"it has version {state['version']}, this version reads {STATE_VERSION}")
             stream = cls(scale=state["scale"], bar_minutes=state["bar_minutes"])
             window = np.array([state["window"][name] for name in TRENDED], dtype=np.float64)
-            before = np.array([state["before"][name] for name in RETURNED], dtype=np.float64)
+            before = {name: float(state["before"][name]) for name in RETURNED}
             bars, ended, segment = int(state["bars"]), state["timestamp"], state["segment"]
             kept = min(bars, WARMUP_BARS)
-            if window.shape != (len(TRENDED), kept) or not (np.isfinite(window).all() and np.isfinite(before).all()):
+            if window.shape != (len(TRENDED), kept) or not (
+                np.isfinite(window).all() and all(map(isfinite, before.values()))
+            ):
                 raise ValueError(f"its window is not {kept} finite values of each of {', '.join(TRENDED)}")
             if bars:
                 stream._timestamp = bar_end({"timestamp": datetime.fromisoformat(ended)})
