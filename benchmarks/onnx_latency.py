@@ -45,6 +45,7 @@ from archetype_dagster.settings import Settings, load_settings
 
 F = len(FEATURE_NAMES)
 PAIR = "ETH"
+SKIP = 200
 NETWORKS = {"selector": "code_logits", "decoder": "action_logits", "refiner": "override_logits"}
 STARTUP = """
 import json, sys, time
@@ -179,14 +180,17 @@ def main() -> None:
         batch = decide(policy, dataset)
         figures = {}
         for name, streamed in (("onnx", onnx), ("torch", eager)):
-            runs = [latencies(streamed, rows, skip=200) for _ in range(options.repeats)]
+            runs = [latencies(streamed, rows, skip=SKIP) for _ in range(options.repeats)]
             if any(actions != batch.actions.tolist() for _, actions in runs):
                 raise SystemExit(f"{name} streamed other actions than the batch decided")
             best = min((seconds for seconds, _ in runs), key=lambda seconds: float(np.percentile(seconds, 99)))
             worst = max(float(seconds.max()) for seconds, _ in runs)
             figures[name] = [1e6 * float(value) for value in (*np.percentile(best, [50, 99]), worst)]
         overrides = int((batch.override_rows >= 0).sum())
-        print(f"{len(dataset):,} decisions, {len(batch.starts)} horizons, {overrides} overrides; microseconds a bar")
+        print(
+            f"{len(dataset):,} decisions, {len(batch.starts)} horizons, {overrides} overrides; microseconds a bar, "
+            f"the first {SKIP} left out"
+        )
         print(f"{'':10}{'onnx':>10}{'torch':>10}{'ratio':>8}")
         for label, ours, theirs in zip(("p50", "p99", "worst"), figures["onnx"], figures["torch"], strict=True):
             print(f"{label:10}{ours:10,.0f}{theirs:10,.0f}{theirs / ours:8.2f}")
