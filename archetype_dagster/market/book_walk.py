@@ -62,6 +62,8 @@ def walk_book(prices: FloatArray, sizes: FloatArray, quantity: float | FloatArra
     filled, cash = np.zeros_like(unfilled), np.zeros_like(unfilled)
     # Level by level and element by element: no row's bits depend on how many rows there are.
     for level in range(prices.shape[-1]):
+        if not unfilled.any():
+            break
         taken = np.minimum(sizes[..., level], unfilled)
         cash += taken * prices[..., level]
         filled += taken
