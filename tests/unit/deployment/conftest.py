@@ -98,6 +98,12 @@ def make_policy(deployment_settings) -> Callable[..., TradingPolicy]:
             modules.decoder.head.weight.mul_(8.0)
             refiner.actor.weight.copy_(torch.randn(refiner.actor.weight.shape, generator=generator) / 8)
             refiner.actor.bias.copy_(torch.tensor([0.0, 1.0, 0.0]))
+            if selector.lookback_bars > 1:
+                # Some backbones say nearly the same of every window: without this one archetype always wins.
+                noise = torch.randn(
+                    256, selector.lookback_bars, features, generator=torch.Generator().manual_seed(seed)
+                )
+                selector.actor.bias.sub_(selector.eval()(noise)[0].mean(dim=0))
             for block in (*refiner.blocks, refiner):
                 modulation = block.norm.modulation.weight
                 modulation.copy_(torch.randn(modulation.shape, generator=generator) / 4)

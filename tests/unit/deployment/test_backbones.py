@@ -120,7 +120,8 @@ def test_every_combination_decides_on_the_whole_split_as_the_batch_does(
         directory = bundle_over(selector, refiner, override=override, decoding=decoding)
         bars, dataset = whole_split(policy.settings)
         expected = decide(policy, dataset)
-        assert set(expected.actions) == {0, 1, 2}
+        assert len(set(expected.actions)) > 1
+        assert len(set(expected.codes)) > 1, "the comparison must see the selector"
         replayed = replay_bundle(BundleGraphs.load(directory), dataset)
         np.testing.assert_array_equal(replayed, expected.actions)
         if number == streamed:
