@@ -77,7 +77,11 @@ class RollingMoments:
         ]
 
     def push(self, values: FloatArray) -> Moments:
-        """Take the next value of each series, float64 (n,); the moments, (n,), meaningless before `window` values."""
+        """Take the next value of each series; the moments, (n,), meaningless before `window` values.
+
+        Args:
+            values: float64 (n,), finite; kept, so not to be changed afterwards.
+        """
         block = _Block(1, values, np.zeros_like(values))
         for bit, ended in enumerate(self._blocks):
             if bit:
