@@ -1,7 +1,6 @@
 """Policies over windows: every backbone in selector and refiner streams as the batch decides."""
 
 import itertools
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,13 +9,21 @@ import polars as pl
 import pytest
 
 from archetype_dagster.artifacts import read_json
-from archetype_dagster.backtest.policy import decide
-from archetype_dagster.deployment import BundleGraphs, OnnxPolicy, check_parity, check_streaming, replay_bundle
+from archetype_dagster.backtest import BacktestEngine, decide, replay, spot_instrument
+from archetype_dagster.backtest.replay import bar_ends
+from archetype_dagster.deployment import (
+    BundleGraphs,
+    OnnxPolicy,
+    OnnxPolicyStrategy,
+    check_parity,
+    check_streaming,
+    replay_bundle,
+)
 from archetype_dagster.deployment.graphs import refiner_graph, selector_graph, write_graph
-from archetype_dagster.market.dataset import MarketDataset
-from archetype_dagster.market.feature_table import build_feature_table
+from archetype_dagster.market.feature_table import FeatureTable, build_feature_table
 from archetype_dagster.market.sources import bars_for
 from archetype_dagster.settings import Settings
+from archetype_dagster.types import FLAT
 
 # Windows longer than a horizon's first bars, and of different lengths in the two phases.
 BACKBONES = {
@@ -26,6 +33,8 @@ BACKBONES = {
     "PatchTSTBackbone": (8, {"patch_length": 4, "d_model": 16, "n_heads": 2, "n_layers": 1, "d_ff": 16}),
     "AutoencoderBackbone": (3, {"hidden_sizes": [16], "bottleneck": 4}),
 }
+SPOT = spot_instrument("ETH", "USDT")
+CAPITAL = 1e7  # outlives what any untrained policy loses
 PAIRS = [("RecurrentBackbone", "TransformerBackbone")]
 
 
@@ -94,40 +103,43 @@ def test_windows_decide_as_the_batch_does(bundle_over, make_policy, market, rows
 
 
 @pytest.fixture(scope="module")
-def whole_split(deployment_settings, market) -> Callable[[Settings], tuple[pl.DataFrame, MarketDataset]]:
-    """As many bars as the settings' whole test split has, gaps included, and their dataset under some settings."""
+def whole_split(deployment_settings, market) -> tuple[pl.DataFrame, FeatureTable]:
+    """As many bars as the settings' whole test split has, gaps included, and their features."""
     dates = Settings().splits
     span = {"start": (dates.test_start - timedelta(days=1)).isoformat(), "end": dates.test_end.isoformat()}
     settings = deployment_settings(**{f"market.synthetic.{name}": date for name, date in span.items()})
     bars = bars_for(settings, "ETH")
-
-    def of(rules: Settings) -> tuple[pl.DataFrame, MarketDataset]:
-        return bars, build_feature_table(bars, rules, "ETH", scaler=market.scaler).dataset(rules)
-
-    return of
+    return bars, build_feature_table(bars, settings, "ETH", scaler=market.scaler)
 
 
 @pytest.mark.endurance
 @pytest.mark.parametrize(("selector", "refiner"), list(itertools.product(BACKBONES, BACKBONES)))
-def test_every_combination_decides_on_the_whole_split_as_the_batch_does(
-    bundle_over, make_policy, whole_split, selector, refiner
+@pytest.mark.parametrize("decoding", ["argmax", "single_change"])
+@pytest.mark.parametrize("override", ["step", "hold"])
+def test_every_combination_earns_bar_by_bar_on_the_whole_split_what_the_batch_earns(
+    bundle_over, make_policy, whole_split, selector, refiner, override, decoding
 ):
-    """All rules through the bundle's graphs at once, and one of them, another for each pair, bar by bar."""
-    streamed = (list(BACKBONES).index(selector) + list(BACKBONES).index(refiner)) % 4
-    for number, (override, decoding) in enumerate(itertools.product(("step", "hold"), ("argmax", "single_change"))):
-        rules = {"refinement.override": override, "codebook.decoding": decoding}
-        policy = make_policy(**backbones(selector, refiner), **rules)
-        directory = bundle_over(selector, refiner, override=override, decoding=decoding)
-        bars, dataset = whole_split(policy.settings)
-        expected = decide(policy, dataset)
-        assert len(set(expected.actions)) > 1
-        assert len(set(expected.codes)) > 1, "the comparison must see the selector"
-        replayed = replay_bundle(BundleGraphs.load(directory), dataset)
-        np.testing.assert_array_equal(replayed, expected.actions)
-        if number == streamed:
-            report = check_streaming(directory, policy, bars, dataset, horizons=len(dataset))
-            assert report.passed, report.as_dict()
-            assert report.bars == len(dataset) > 35_000
+    """The bundle in the engine of events, one bar after the other, against the ledger of the batch's actions."""
+    rules = {"refinement.override": override, "codebook.decoding": decoding}
+    policy = make_policy(**backbones(selector, refiner), **rules)
+    directory = bundle_over(selector, refiner, override=override, decoding=decoding)
+    bars, table = whole_split
+    dataset, execution = table.dataset(policy.settings), policy.settings.execution
+    expected = decide(policy, dataset)
+    assert len(dataset) > 35_000
+    assert len(set(expected.actions)) > 1
+    assert len(set(expected.codes)) > 1, "the comparison must see the selector"
+    np.testing.assert_array_equal(replay_bundle(BundleGraphs.load(directory), dataset), expected.actions)
+
+    actions = np.full(bars.height, FLAT, dtype=np.int8)
+    actions[np.searchsorted(bar_ends(bars), dataset.timestamps)] = expected.actions
+    ledger = replay(actions, bars, pair="ETH", initial_capital=CAPITAL, settings=execution)
+    engine = BacktestEngine(CAPITAL, execution=execution)
+    engine.add(SPOT, bars, liquidity_scale=policy.settings.pair("ETH").liquidity_scale)
+    result = engine.run(OnnxPolicyStrategy(directory, [SPOT]))
+    assert len(ledger) == bars.height, "the account must outlive the split"
+    np.testing.assert_array_equal(result.positions["position"], ledger.position)
+    np.testing.assert_allclose(result.bars["net_value"], ledger.net_value, rtol=1e-9)
 
 
 def test_the_settings_default_to_the_current_bar():
