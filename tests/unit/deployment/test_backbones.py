@@ -36,6 +36,8 @@ BACKBONES = {
 SPOT = spot_instrument("ETH", "USDT")
 CAPITAL = 1e7  # outlives what any untrained policy loses
 PAIRS = [("RecurrentBackbone", "TransformerBackbone")]
+ALL_PAIRS = list(itertools.product(BACKBONES, BACKBONES))
+RULES = list(itertools.product(("step", "hold"), ("argmax", "single_change")))
 
 
 def backbones(selector, refiner):
@@ -112,17 +114,41 @@ def whole_split(deployment_settings, market) -> tuple[pl.DataFrame, FeatureTable
     return bars, build_feature_table(bars, settings, "ETH", scaler=market.scaler)
 
 
+@pytest.fixture
+def deployed(bundle_over, make_policy):
+    """A policy and its bundle, for a pair of backbones under a rule of overrides and one of decoding."""
+
+    def make(selector, refiner, override, decoding):
+        rules = {"refinement.override": override, "codebook.decoding": decoding}
+        policy = make_policy(**backbones(selector, refiner), **rules)
+        return policy, bundle_over(selector, refiner, override=override, decoding=decoding)
+
+    return make
+
+
 @pytest.mark.endurance
-@pytest.mark.parametrize(("selector", "refiner"), list(itertools.product(BACKBONES, BACKBONES)))
-@pytest.mark.parametrize("decoding", ["argmax", "single_change"])
-@pytest.mark.parametrize("override", ["step", "hold"])
+@pytest.mark.parametrize(("selector", "refiner"), ALL_PAIRS)
+def test_every_pair_decides_on_the_whole_split_as_the_batch_does_while_it_moves_from_instance_to_instance(
+    deployed, whole_split, selector, refiner
+):
+    """Archetypes, base actions and marks too, under one rule, another for each pair."""
+    rule = RULES[(list(BACKBONES).index(selector) + list(BACKBONES).index(refiner)) % len(RULES)]
+    policy, directory = deployed(selector, refiner, *rule)
+    bars, table = whole_split
+    dataset = table.dataset(policy.settings)
+    report = check_streaming(directory, policy, bars, dataset, horizons=len(dataset))
+    assert report.passed, report.as_dict()
+    assert report.bars == len(dataset) > 35_000
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize(("selector", "refiner"), ALL_PAIRS)
+@pytest.mark.parametrize(("override", "decoding"), RULES)
 def test_every_combination_earns_bar_by_bar_on_the_whole_split_what_the_batch_earns(
-    bundle_over, make_policy, whole_split, selector, refiner, override, decoding
+    deployed, whole_split, selector, refiner, override, decoding
 ):
     """The bundle in the engine of events, one bar after the other, against the ledger of the batch's actions."""
-    rules = {"refinement.override": override, "codebook.decoding": decoding}
-    policy = make_policy(**backbones(selector, refiner), **rules)
-    directory = bundle_over(selector, refiner, override=override, decoding=decoding)
+    policy, directory = deployed(selector, refiner, override, decoding)
     bars, table = whole_split
     dataset, execution = table.dataset(policy.settings), policy.settings.execution
     expected = decide(policy, dataset)
