@@ -97,16 +97,21 @@ def make_policy(deployment_settings) -> Callable[..., TradingPolicy]:
             modules.quantizer.codes.copy_(torch.randn(modules.quantizer.codes.shape, generator=generator))
             modules.decoder.head.weight.mul_(8.0)
             refiner.actor.weight.copy_(torch.randn(refiner.actor.weight.shape, generator=generator) / 8)
-            refiner.actor.bias.copy_(torch.tensor([0.0, 1.0, 0.0]))
+            patient = torch.tensor([0.0, 1.0, 0.0])
+            refiner.actor.bias.copy_(patient)
+            # Some backbones say nearly the same of every window: without this one choice always wins.
             if selector.lookback_bars > 1:
-                # Some backbones say nearly the same of every window: without this one archetype always wins.
-                noise = torch.randn(
-                    256, selector.lookback_bars, features, generator=torch.Generator().manual_seed(seed)
-                )
+                draws = torch.Generator().manual_seed(seed)
+                noise = torch.randn(256, selector.lookback_bars, features, generator=draws)
                 selector.actor.bias.sub_(selector.eval()(noise)[0].mean(dim=0))
             for block in (*refiner.blocks, refiner):
                 modulation = block.norm.modulation.weight
                 modulation.copy_(torch.randn(modulation.shape, generator=generator) / 4)
+            if refiner.lookback_bars > 1:
+                draws = torch.Generator().manual_seed(seed)
+                noise = torch.randn(256, refiner.lookback_bars, features, generator=draws)
+                context = torch.randn(256, context_size(settings.codebook.code_dim), generator=draws)
+                refiner.actor.bias.add_(patient - refiner.eval()(noise, context)[0].mean(dim=0))
         codebook = Codebook(
             modules,
             settings=settings.codebook,

@@ -155,6 +155,7 @@ def test_every_combination_earns_bar_by_bar_on_the_whole_split_what_the_batch_ea
     assert len(dataset) > 35_000
     assert len(set(expected.actions)) > 1
     assert len(set(expected.codes)) > 1, "the comparison must see the selector"
+    assert (expected.actions != expected.base_actions).any(), "the comparison must see the refiner"
     np.testing.assert_array_equal(replay_bundle(BundleGraphs.load(directory), dataset), expected.actions)
 
     actions = np.full(bars.height, FLAT, dtype=np.int8)
