@@ -9,10 +9,11 @@ drawdown are looked at after every snapshot and settlement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
+from weakref import WeakMethod
 
 from archetype_dagster.backtest.engine.book_diff import L3BookDiff
 from archetype_dagster.backtest.engine.bookkeeper import utc
@@ -61,7 +62,7 @@ class Simulation:
         self._first, self._last, self._row = first, last, first - 1
         self._recorder = Recorder([leg.instrument for leg in timeline.legs])
         self.desk = OrderDesk(timeline.legs, settings, execution, cash=cash, recorder=self._recorder)
-        self.desk.books.on_fill = self._after_fill
+        self.desk.books.on_fill = _weakly(self._after_fill)
         self._cash, self._is_open, self._ruined = cash, False, False
         self._instruments = self.desk.instruments
         self._histories = tuple(History(leg.columns, last + 1) for leg in timeline.legs)
@@ -233,6 +234,18 @@ class Simulation:
             answers = self._strategy.on_fill(fill, self.context())
             if answers:
                 self.act(answers)
+
+
+def _weakly(method: Callable[[int, Fill], None]) -> Callable[[int, Fill], None]:
+    """Calls the method while its owner lives: a cycle would keep the bars of runs that are over in memory."""
+    reference = WeakMethod(method)
+
+    def call(number: int, fill: Fill) -> None:
+        listener = reference()
+        if listener is not None:
+            listener(number, fill)
+
+    return call
 
 
 class StrategyDiffs:

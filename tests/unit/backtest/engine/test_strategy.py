@@ -2,6 +2,7 @@
 
 import gc
 import types
+from weakref import ref
 
 import numpy as np
 import polars as pl
@@ -54,6 +55,19 @@ def test_every_hook_is_called_in_its_place_and_its_orders_are_executed(engine_on
     assert result.positions["position"].to_list() == [0.75] * 3
     engine.run(strategy)
     assert sum(call[0] == "bar" for call in strategy.calls) == 6
+
+
+def test_a_run_that_is_over_and_forgotten_keeps_nothing_in_memory(engine_on):
+    """Without the garbage collector, which rarely comes by for a few large arrays."""
+    engine, strategy = engine_on([100, 110, 120]), Watcher()
+    gc.disable()
+    try:
+        engine.run(strategy)
+        simulation, timeline = ref(engine._simulation), ref(engine.timeline)
+        del engine
+        assert (simulation(), timeline()) == (None, None)
+    finally:
+        gc.enable()
 
 
 def test_a_strategy_must_decide_on_bars():
