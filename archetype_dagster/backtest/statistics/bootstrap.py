@@ -117,6 +117,9 @@ def compare_paths(
 ) -> Comparison:
     """Whether a path leads another by more than chance: both resampled with the same blocks.
 
+    Both are judged over all bars of a resample: a path that meets its return of -1 there earns nothing after it, as
+    the measured ones do.
+
     Args:
         net_value: (T,) net value in quote units, starting at the initial capital.
         other: (T,) net value of what to compare with on the same bars; a path that was ruined may be shorter.
@@ -171,18 +174,20 @@ def aligned_returns(*net_values: ArrayLike) -> FloatArray:
 
 def _resampled_metrics(returns: FloatArray, periods_per_year: float) -> MetricArrays:
     alive = _alive(returns)
-    if alive is not True:
-        returns = np.where(alive, returns, 0.0)
+    returns = _zero_after_ruin(returns, alive)
     with np.errstate(over="ignore", invalid="ignore"):
         wealth = np.multiply.accumulate(1 + returns, axis=1)
     return metric_arrays(returns, wealth, start=1.0, periods_per_year=periods_per_year, alive=alive)
 
 
 def _sharpe_and_mean(returns: FloatArray) -> FloatArray:
-    """Per-period Sharpe ratio and mean of (B, T) returns up to ruin, float64 (2, B)."""
-    alive = _alive(returns)
-    mean, deviation = mean_and_deviation(returns, alive)
+    """Per-period Sharpe ratio and mean of (B, T) returns over all bars, float64 (2, B)."""
+    mean, deviation = mean_and_deviation(_zero_after_ruin(returns, _alive(returns)), True)
     return np.stack([ratio(mean, deviation), mean])
+
+
+def _zero_after_ruin(returns: FloatArray, alive: Alive) -> FloatArray:
+    return returns if alive is True else np.where(alive, returns, 0.0)
 
 
 def _alive(returns: FloatArray) -> Alive:

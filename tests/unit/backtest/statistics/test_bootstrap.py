@@ -142,6 +142,23 @@ def test_a_ruined_path_may_be_shorter_and_an_unfinished_one_may_not(returns):
         compare(path, path[:100])
 
 
+def test_a_ruined_rival_is_judged_over_all_bars_measured_and_resampled():
+    """Ten bars of 20 % and then nothing left, against a path that earns 0.05 % a bar throughout."""
+    survivor = np.tile([0.0015, -0.0005], 500)
+    path, ruined = path_of(survivor), np.concatenate([path_of(np.full(10, 0.2)), [0.0]])
+    there, back = (
+        compare(*paths, StatisticsSettings(bootstrap_samples=1000, block_bars=1))
+        for paths in ((path, ruined), (ruined, path))
+    )
+    zeroed = np.concatenate([np.full(10, 0.2), [-1.0], np.zeros(989)])
+    sharpe = [returns.mean() / returns.std() * np.sqrt(YEAR) for returns in (survivor, zeroed)]
+    assert there.sharpe.estimate == pytest.approx(sharpe[0] - sharpe[1])
+    assert there.annual_mean.estimate == pytest.approx((survivor.mean() - zeroed.mean()) * YEAR)
+    for lead in (there.sharpe, there.annual_mean):
+        assert lead.low < lead.estimate < lead.high
+    assert back.annual_mean.low == pytest.approx(-there.annual_mean.high)
+
+
 def test_a_year_without_periods_is_refused(returns):
     with pytest.raises(ValueError, match="periods_per_year"):
         compare_paths(path_of(returns), path_of(returns), settings=QUICK, periods_per_year=0, seed=0)
