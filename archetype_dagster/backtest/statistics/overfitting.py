@@ -27,8 +27,8 @@ class Overfitting:
     which no trial has one in sample has no winner.
 
     Attributes:
-        pbo: share of combinations whose winner is no better than the median trial out of sample, of those that
-            have a winner; None where none has.
+        pbo: share of combinations whose winner is worse than the median trial out of sample, of those that have a
+            winner, one that is the median counting half; None where none has.
         logits: float64 (C,), log(w / (1 - w)), w the winner's rank out of sample over N + 1, 1 being the worst;
             NaN without a winner.
         winners: int64 (C,), trial with the highest Sharpe ratio in sample; -1 without a winner.
@@ -83,8 +83,9 @@ def probability_of_overfitting(
     With `test_groups` None half of the groups are held out, which without purge and embargo is the
     combinatorially symmetric cross-validation of Bailey, Borwein, Lopez de Prado and Zhu (2017). Any
     other number, and the dropped bars, are the combinatorial purged variant (Lopez de Prado 2018,
-    chapter 12). Trials are compared by Sharpe ratio. All combinations come from sums over groups, so
-    that no bar is read twice.
+    chapter 12). Trials are compared by Sharpe ratio. A winner that is the median counts half, so that noise
+    gives one half on average for odd numbers of trials too, where the paper's "no better than" counts it
+    whole. All combinations come from sums over groups, so that no bar is read twice.
 
     Args:
         returns: (T, N) per-bar returns of N >= 2 trials on the same T bars, finite.
@@ -113,7 +114,7 @@ def probability_of_overfitting(
     logits, in_sample, out_of_sample = np.concatenate([part[1] for part in parts], axis=1)
     judged = logits[winners >= 0]
     return Overfitting(
-        pbo=float(np.mean(judged <= 0)) if len(judged) else None,
+        pbo=float(np.mean(judged < 0) + np.mean(judged == 0) / 2) if len(judged) else None,
         logits=logits,
         winners=winners,
         in_sample=in_sample,
