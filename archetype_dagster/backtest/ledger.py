@@ -173,7 +173,7 @@ def ledger_rules(ledger: Ledger) -> dict[str, BoolArray]:
     Net value = cash + position * mark; cash moves by exactly what was traded and paid;
     r_t = P_t (p_{t+1} - p_t) - O_t; positions are -m, 0 or m and move by what was traded;
     fee = rate * turnover * mark; fee and slippage are never negative; only the last net value may be
-    <= 0. A NaN breaks every rule that it enters.
+    <= 0, and it is exactly where the run says that it was ruined. A NaN breaks every rule that it enters.
     """
     money = max(ledger.initial_capital, ledger.max_position * float(ledger.mark.max()))
     start = np.concatenate([[ledger.initial_capital], ledger.cash[:-1]])
@@ -195,7 +195,7 @@ def ledger_rules(ledger: Ledger) -> dict[str, BoolArray]:
             ledger.fee, ledger.commission_rate * ledger.turnover * ledger.mark, money
         ),
         "fee and slippage are not negative": (ledger.fee >= 0) & (ledger.slippage >= 0),
-        "net value is positive until ruin": (ledger.net_value > 0) | _last_row_of(ledger),
+        "net value is positive until ruin": _positive_until_ruin(ledger),
     }
 
 
@@ -225,7 +225,8 @@ def _close(left: FloatArray, right: FloatArray, scale: float) -> BoolArray:
     return np.asarray(np.abs(left - right) <= RECONCILIATION_TOLERANCE * scale, dtype=np.bool_)
 
 
-def _last_row_of(ledger: Ledger) -> BoolArray:
-    rows = np.zeros(len(ledger), dtype=np.bool_)
-    rows[-1] = ledger.ruined
-    return rows
+def _positive_until_ruin(ledger: Ledger) -> BoolArray:
+    held = ledger.net_value > 0
+    if ledger.ruined:
+        held[-1] = ledger.net_value[-1] <= 0
+    return np.asarray(held, dtype=np.bool_)

@@ -57,7 +57,7 @@ def audit_test_ledger(
     """Audit an account on the test split and replay its signals through other engines.
 
     Args:
-        ledger: the account, from the first test bar on.
+        ledger: the account, from the first test bar to the last or to ruin.
         bars: all bars of the pair, segmented.
         table: the feature table that the decisions were made on.
         settings: the run's settings.
@@ -68,10 +68,17 @@ def audit_test_ledger(
         SettingsError: an engine is not installed.
         MarketDataError: the ledger's bars are not among `bars`.
     """
-    spec = settings.pair(pair)
+    spec, span = settings.pair(pair), (settings.splits.test_start, settings.splits.test_end)
     test = split_dataset(table.dataset(settings), settings.splits).test
-    accounts = SplitAccounts(bars, test, settings, (settings.splits.test_start, settings.splits.test_end))
-    report = audit(ledger, bars, pair=spec, settings=settings.execution, periods_per_year=settings.market.bars_per_year)
+    accounts = SplitAccounts(bars, test, settings, span)
+    report = audit(
+        ledger,
+        bars,
+        pair=spec,
+        settings=settings.execution,
+        periods_per_year=settings.market.bars_per_year,
+        span=span,
+    )
     checks = tuple(
         cross_check(
             ledger,

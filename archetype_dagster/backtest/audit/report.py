@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from archetype_dagster.settings import ExecutionSettings, PairSettings, Settings
 from archetype_dagster.types import BoolArray, JsonDict
 
 _RETURNS: Final = "the trips earn the total return"
+_COVERS: Final = "the account covers the whole span, up to its end or to ruin"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def audit(
     pair: str | PairSettings,
     settings: ExecutionSettings | None = None,
     periods_per_year: float | None = None,
+    span: tuple[datetime, datetime] | None = None,
 ) -> AuditReport:
     """Hold a ledger against itself and against the market it says it traded; nothing is repaired.
 
@@ -86,6 +89,7 @@ def audit(
         pair: the traded pair, by name or by its settings.
         settings: how it was to trade; the paper's by default.
         periods_per_year: n of the turnover per year; by default from the market's own clock.
+        span: half-open range of bar ends, UTC, that the ledger must cover; by default it may be any stretch.
 
     Raises:
         ValueError: a ledger with a number that is not finite; names the row.
@@ -102,6 +106,7 @@ def audit(
     rules: dict[str, BoolArray] = {
         "bar ends increase": np.append(True, np.diff(ledger.timestamps) > np.timedelta64(0, "us")),
         ALIGNED: aligned,
+        **({} if span is None else {_COVERS: _covers(ledger, bars, span)}),
         **ledger_rules(agreed),
     }
     if aligned.all():
@@ -116,6 +121,15 @@ def audit(
         total_return=-1.0 if ledger.ruined else total_return,
         bars=len(ledger),
     )
+
+
+def _covers(ledger: Ledger, bars: pl.DataFrame, span: tuple[datetime, datetime]) -> BoolArray:
+    """Whether the ledger begins and ends where the span's bars do; one that was ruined ends there."""
+    times = bar_ends(bars.filter(pl.col("timestamp").is_between(*span, closed="left")))
+    held = np.ones(len(ledger), dtype=np.bool_)
+    held[0] = len(times) > 0 and ledger.timestamps[0] == times[0]
+    held[-1] &= len(times) > 0 and (ledger.ruined or ledger.timestamps[-1] == times[-1])
+    return held
 
 
 def _returns_rule(ledger: Ledger, total_return: float) -> Mapping[str, BoolArray]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from dataclasses import replace as changed
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -103,6 +105,51 @@ def test_an_altered_bar_is_named_by_the_rule_it_breaks(ledger, market, field, ro
     named = row + 1 if field == "action" else row
     assert broken(report)[rule] == named
     assert any(line.startswith(rule) and f"(row {named})" in line for line in report.failures)
+
+
+@pytest.fixture
+def span(market):
+    """Half-open range of all bar ends."""
+    times = market["timestamp"].to_list()
+    return times[0], times[-1] + timedelta(minutes=10)
+
+
+def cut(ledger, rows):
+    """The consistent ledger of the given rows alone, its last reward closed."""
+    parts = {item.name: getattr(ledger, item.name) for item in fields(ledger)}
+    kept = {name: values[rows].copy() for name, values in parts.items() if isinstance(values, np.ndarray)}
+    kept["reward"][-1] = -(kept["fee"][-1] + kept["slippage"][-1])
+    return changed(ledger, **kept)
+
+
+def test_an_account_that_leaves_out_the_beginning_or_the_end_is_found(ledger, market, span):
+    rule = "the account covers the whole span, up to its end or to ruin"
+    late = replay(ACTIONS[1:], market[1:], pair=TWO, settings=EXECUTION)
+    for part, row in ((late, 0), (cut(ledger, slice(None, 6)), 5)):
+        assert examine(part, market).passed
+        assert broken(examine(part, market, span=span)) == {rule: row}
+    assert examine(ledger, market, span=span).passed
+
+
+def test_an_account_of_another_span_is_found(ledger, market, span):
+    later = tuple(time + timedelta(days=1) for time in span)
+    assert broken(examine(ledger, market, span=later)) == {
+        "the account covers the whole span, up to its end or to ruin": 0
+    }
+
+
+def test_ruin_is_exactly_where_nothing_is_left(market, span):
+    ruined = replay(ACTIONS, market, pair=TWO, settings=EXECUTION, initial_capital=8.0)
+    assert ruined.ruined
+    assert len(ruined) < len(ACTIONS)
+    assert examine(ruined, market, span=span).passed
+    last = len(ruined) - 1
+    assert broken(examine(changed(ruined, ruined=False), market)) == {"net value is positive until ruin": last}
+
+
+def test_a_surviving_account_that_calls_itself_ruined_is_found(ledger, market):
+    part = changed(cut(ledger, slice(None, 6)), ruined=True)
+    assert broken(examine(part, market)) == {"net value is positive until ruin": 5}
 
 
 def test_a_better_fill_than_the_touch_is_found_where_all_else_agrees(ledger, market):
