@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final, Self
 
 from archetype_dagster.artifacts import read_json, write_json
@@ -81,20 +84,41 @@ def seed_study(settings: Settings, pair: str, comparison: MethodComparison, cach
     ]
     rows += _baseline_rows(settings, pair, cache)
     table = StudyTable.of(pair, {f"seed={seed}": result for (_, seed), result in results.items()})
-    return SeedStudy(table, rows, {metric: _spread(metric, rows, comparison, settings) for metric in METRICS})
+    return SeedStudy(table, rows, seed_spreads(rows, comparison, confidence=settings.statistics.confidence))
 
 
-def _spread(metric: str, rows: list[JsonDict], comparison: MethodComparison, settings: Settings) -> JsonDict:
-    """The policy's seeds against each method: its mean over seeds where it draws, else its one value."""
+def seed_spreads(rows: Sequence[JsonDict], comparison: MethodComparison, *, confidence: float) -> dict[str, JsonDict]:
+    """Per metric the policy's spread over its seeds, and the share of them that beats each method.
+
+    A method that draws stands by its median over seeds, any other by its one value. As on the leaderboard a run that
+    was ruined counts below every other. Undefined runs of the policy beat nothing, those of a method are left out.
+
+    Args:
+        rows: `method`, `seed`, the six test metrics and `ruined`, one row per method and seed.
+        comparison: the methods at one seed.
+        confidence: coverage of the intervals.
+    """
+    return {metric: _spread(metric, rows, comparison, confidence) for metric in METRICS}
+
+
+def _spread(metric: str, rows: Sequence[JsonDict], comparison: MethodComparison, confidence: float) -> JsonDict:
+    better = metric not in _LOWER_IS_BETTER
+    worst = -math.inf if better else math.inf
     rivals: dict[str, float | None] = {}
     for name, method in comparison.methods.items():
         if name != POLICY:
-            found = [row[metric] for row in rows if row["method"] == name and row[metric] is not None]
-            rivals[name] = sum(found) / len(found) if found else method.performance.as_dict()[metric]
-    own = {row["seed"]: row[metric] for row in rows if row["method"] == POLICY}
-    better = metric not in _LOWER_IS_BETTER
-    confidence = settings.statistics.confidence
-    return seed_summary(own, rivals, confidence=confidence, higher_is_better=better).as_dict()
+            runs = [row for row in rows if row["method"] == name] or [method.performance.as_dict()]
+            found = [worst if run["ruined"] else run[metric] for run in runs]
+            defined = [value for value in found if value is not None]
+            rivals[name] = median(defined) if defined else None
+    own = [row for row in rows if row["method"] == POLICY]
+    return seed_summary(
+        {row["seed"]: row[metric] for row in own},
+        rivals,
+        ruined=[row["seed"] for row in own if row["ruined"]],
+        confidence=confidence,
+        higher_is_better=better,
+    ).as_dict()
 
 
 def _baseline_rows(settings: Settings, pair: str, cache: StageCache) -> list[JsonDict]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,8 @@ class SeedSummary:
         low: lower end of the t interval of the mean, mean - t std / sqrt(runs); None for fewer than two.
         high: its upper end.
         confidence: coverage of the interval.
-        beats: share of all runs that are better than each baseline, an undefined run being better than
-            none; None where the baseline is undefined.
+        beats: share of all runs that are better than each baseline, an undefined or ruined run being better
+            than none; None where the baseline is undefined.
     """
 
     seeds: int
@@ -49,6 +49,7 @@ def seed_summary(
     values: Mapping[int, float | None],
     baselines: Mapping[str, float | None] | None = None,
     *,
+    ruined: Collection[int] = (),
     confidence: float = 0.95,
     higher_is_better: bool = True,
 ) -> SeedSummary:
@@ -56,7 +57,8 @@ def seed_summary(
 
     Args:
         values: the metric by seed; None where it is undefined.
-        baselines: the same metric of what to beat, by name.
+        baselines: the same metric of what to beat, by name; infinite, at the worse end, where that was ruined.
+        ruined: seeds whose run lost everything; their metrics are of the bars before, and count in the spread alone.
         confidence: coverage of the t interval, in (0, 1). It speaks of the seed alone, on these very bars.
         higher_is_better: False for volatility and drawdown.
 
@@ -70,6 +72,9 @@ def seed_summary(
     runs = np.array([value for value in values.values() if value is not None], dtype=np.float64)
     if not np.isfinite(runs).all():
         raise ValueError(f"values must be finite or None, got {runs[~np.isfinite(runs)][0]}")
+    standing = np.array(
+        [value for seed, value in values.items() if value is not None and seed not in ruined], dtype=np.float64
+    )
     mean, minimum, maximum = (float(f(runs)) if len(runs) else None for f in (np.mean, np.min, np.max))
     std = low = high = None
     if len(runs) > 1 and mean is not None:
@@ -89,7 +94,7 @@ def seed_summary(
         beats={
             name: None
             if level is None
-            else float(np.count_nonzero(runs > level if higher_is_better else runs < level) / len(values))
+            else float(np.count_nonzero(standing > level if higher_is_better else standing < level) / len(values))
             for name, level in (baselines or {}).items()
         },
     )

@@ -29,6 +29,15 @@ def test_undefined_runs_beat_nothing_and_leave_the_mean_alone():
     assert found.beats["flat"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize(("higher_is_better", "worst"), [(True, -np.inf), (False, np.inf)])
+def test_ruined_runs_beat_nothing_and_are_beaten_by_every_other(higher_is_better, worst):
+    found = seed_summary(
+        {0: 9.0, 1: 1.0, 2: -9.0}, {"ruined": worst, "flat": 0.0}, ruined=(0, 2), higher_is_better=higher_is_better
+    )
+    assert found.beats == {"ruined": pytest.approx(1 / 3), "flat": pytest.approx(1 / 3) if higher_is_better else 0.0}
+    assert (found.minimum, found.maximum) == (-9.0, 9.0)
+
+
 def test_one_seed_has_no_spread_and_none_has_no_mean():
     one = seed_summary({4: 1.5}, {"flat": 0.0})
     assert (one.mean, one.std, one.low, one.high) == (1.5, None, None, None)

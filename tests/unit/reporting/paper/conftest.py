@@ -12,14 +12,13 @@ import polars as pl
 import pytest
 
 from archetype_dagster.backtest.alignments import Alignments
-from archetype_dagster.backtest.metric_kernels import METRICS
 from archetype_dagster.backtest.sensitivity import SENSITIVITY_SCHEMA
-from archetype_dagster.backtest.statistics import certainty, seed_summary
+from archetype_dagster.backtest.statistics import certainty
 from archetype_dagster.reporting.paper import PairResults, PaperTables, write_paper_tables
 from archetype_dagster.reporting.pictures import behaviour_examples
 from archetype_dagster.settings import Settings, StatisticsSettings
 from archetype_dagster.studies.comparison import METHODS, POLICY, Method, MethodComparison
-from archetype_dagster.studies.seeds import SeedStudy
+from archetype_dagster.studies.seeds import SeedStudy, seed_spreads
 from archetype_dagster.studies.tables import StudyTable
 from archetype_dagster.studies.windows import WalkForward
 
@@ -174,13 +173,7 @@ def seed_study_of(evaluation, pair: str, comparison: MethodComparison, *, hindsi
         for seed, name in accounts.items()
         for method in [comparison.methods[name]]
     ]
-    summary = {
-        metric: seed_summary(
-            {row["seed"]: row[metric] for row in rows},
-            {name: getattr(m.performance, metric) for name, m in comparison.methods.items() if name != POLICY},
-        ).as_dict()
-        for metric in METRICS
-    }
+    summary = seed_spreads(rows, comparison, confidence=0.95)
     table = study_table(evaluation, pair, ("seed=0", "seed=1", "seed=2"), 0, hindsight=hindsight)
     runs = {name: {**facts, "seed": seed} for seed, (name, facts) in enumerate(table.runs.items())}
     return SeedStudy(replace(table, runs=runs), rows, summary)
