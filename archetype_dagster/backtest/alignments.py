@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from archetype_dagster.backtest.accounts import SplitAccounts
 from archetype_dagster.backtest.metric_kernels import METRICS
-from archetype_dagster.backtest.performance import Performance, performance
+from archetype_dagster.backtest.performance import Performance, mean_performance, performance
 from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.market.feature_table import FeatureTable
 from archetype_dagster.market.splits import split_dataset
@@ -66,8 +66,8 @@ class Alignments:
     def summary(self) -> pl.DataFrame:
         """`row`, the six metrics as fractions, `trades`: quantiles over the alignments, their mean, the equal weight.
 
-        A quantile or mean is over the alignments on which the metric is defined. `trades` of the equal weight
-        are those of all sub-accounts.
+        A quantile is over the alignments on which the metric is defined; the means are those of `mean_performance`.
+        `trades` of the equal weight are those of all sub-accounts.
         """
         runs = self.frame().with_columns(pl.col("trades").cast(pl.Float64))
         measures = [*METRICS, "trades"]
@@ -75,10 +75,15 @@ class Alignments:
             runs.select(pl.lit(f"q{quantile:.2f}").alias("row"), pl.col(measures).quantile(quantile, "linear"))
             for quantile in QUANTILES
         ]
-        parts.append(runs.select(pl.lit("mean").alias("row"), pl.col(measures).mean()))
-        whole = performance(self.equal_weight, periods_per_year=self.periods_per_year).as_dict()
-        weighted = {"row": EQUAL_WEIGHT, **{name: whole[name] for name in METRICS}, "trades": float(self.trades.sum())}
-        return pl.concat([*parts, pl.DataFrame([weighted], schema=parts[0].schema)])
+        whole = performance(self.equal_weight, periods_per_year=self.periods_per_year)
+        accounts = [
+            {"row": row, **{name: run.as_dict()[name] for name in METRICS}, "trades": float(trades)}
+            for row, run, trades in (
+                ("mean", mean_performance(self.performances), self.trades.mean()),
+                (EQUAL_WEIGHT, whole, self.trades.sum()),
+            )
+        ]
+        return pl.concat([*parts, pl.DataFrame(accounts, schema=parts[0].schema)])
 
 
 def alignments(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from archetype_dagster.backtest.evaluation import VARIANTS, Evaluation
 from archetype_dagster.backtest.ledger import Ledger
 from archetype_dagster.backtest.performance import Performance
+from archetype_dagster.reporting.rendering import ruin_text
 from archetype_dagster.types import LONG, SHORT, IndexArray, JsonDict
 
 VARIANT_LABELS: Final[Mapping[str, str]] = {
@@ -73,10 +74,9 @@ class VariantRow:
     @property
     def ruin(self) -> str:
         """What to say of ruin, in a word or two; empty where there is none."""
-        lost = sum(draw.ruined for draw in self.draws)
-        if self.ruined:
-            return "ruined"
-        return f"{lost} of {len(self.draws)} draws ruined" if lost else ""
+        if not self.draws:
+            return ruin_text(self.ledger.ruined, 1)
+        return ruin_text(sum(draw.ruined for draw in self.draws), len(self.draws), "draws")
 
     @property
     def bars(self) -> int:

@@ -9,8 +9,8 @@ import polars as pl
 
 from archetype_dagster.backtest.metric_kernels import METRICS
 from archetype_dagster.reporting.paper.inputs import PairResults
+from archetype_dagster.reporting.rendering import ruin_text
 from archetype_dagster.studies.comparison import METHODS, POLICY
-from archetype_dagster.types import JsonDict
 
 _SCHEMA: Final = {
     "pair": pl.String(),
@@ -80,7 +80,7 @@ def method_leaderboard(results: Mapping[str, PairResults]) -> pl.DataFrame:
 
 
 def board_page(results: Mapping[str, PairResults], frame: pl.DataFrame) -> dict[str, Any]:
-    """What the leaderboard's page shows of the methods."""
+    """What the leaderboard's page shows of the methods; ACR is ASR AVOL / MDD of the row's medians."""
     medians = (
         frame.group_by("hindsight", "pair", "rank", "method", "label", "seeds", "median_sharpe", maintain_order=True)
         .agg(
@@ -90,8 +90,16 @@ def board_page(results: Mapping[str, PairResults], frame: pl.DataFrame) -> dict[
             pl.col("sharpe").max().alias("highest"),
         )
         .with_columns(sharpe="median_sharpe")
+        .with_columns(
+            pl.when(pl.col("max_drawdown") > 0)
+            .then(pl.col("sharpe") * pl.col("annual_volatility") / pl.col("max_drawdown"))
+            .alias("calmar")
+        )
     )
-    rows = [{**row, "lead": row["method"] == POLICY, "ruin": _ruin(row)} for row in medians.iter_rows(named=True)]
+    rows = [
+        {**row, "lead": row["method"] == POLICY, "ruin": ruin_text(row["ruined"], row["seeds"])}
+        for row in medians.iter_rows(named=True)
+    ]
     every = frame.to_dicts() if frame["seeds"].max() != 1 else []
     return {
         "pairs": [
@@ -105,9 +113,3 @@ def board_page(results: Mapping[str, PairResults], frame: pl.DataFrame) -> dict[
         "bounds": [row for row in rows if row["hindsight"]],
         "every": every,
     }
-
-
-def _ruin(row: JsonDict) -> str:
-    if not row["ruined"]:
-        return ""
-    return "ruined" if row["ruined"] == row["seeds"] else f"{row['ruined']} of {row['seeds']} seeds ruined"

@@ -79,6 +79,13 @@ def count(value: int | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value:,}"
 
 
+def ruin_text(lost: int, runs: int, noun: str = "seeds") -> str:
+    """How many of repeated runs lost everything: `ruined`, `1 of 3 seeds ruined`, or nothing."""
+    if not lost:
+        return ""
+    return "ruined" if lost == runs else f"{lost} of {runs} {noun} ruined"
+
+
 def render(template: str, content: dict[str, Any]) -> str:
     """Fill a template of this package; an undefined name is an error, all text is escaped."""
     environment = Environment(

@@ -10,7 +10,7 @@ from archetype_dagster.reporting.content import METRIC_COLUMNS
 from archetype_dagster.reporting.paper.inputs import PairResults
 from archetype_dagster.reporting.paper.sheets import Block, Cell, Line, Sheet, metric_cells, metric_heads, value_cell
 from archetype_dagster.reporting.paper.table_sheets import heading
-from archetype_dagster.reporting.rendering import NOT_AVAILABLE, count, percent, ratio
+from archetype_dagster.reporting.rendering import NOT_AVAILABLE, count, percent, ratio, ruin_text
 from archetype_dagster.studies.comparison import METHODS, POLICY
 from archetype_dagster.types import JsonDict
 
@@ -48,7 +48,7 @@ def certainty_sheets(results: Mapping[str, PairResults], profile: str) -> list[S
             "Probability",
             ("Independent returns, %", "Dependent returns, %"),
             "PSR: the true Sharpe ratio is positive. DSR: it beats the best that as many useless trials would show. "
-            "PBO: choosing the best of the trials picks one that is no better than the median on other bars.",
+            "PBO: choosing the best of the trials picks one that is worse than the median on other bars.",
         ),
         _sheet(
             results,
@@ -58,7 +58,7 @@ def certainty_sheets(results: Mapping[str, PairResults], profile: str) -> list[S
             _leads,
             "Against",
             ("Sharpe lead", "Low", "High", "Ahead, % of resamples"),
-            "Both accounts resampled with the same blocks.",
+            "Both accounts resampled with the same blocks, and judged over all bars: a ruined one earns nothing more.",
         ),
         _sheet(
             results,
@@ -68,7 +68,8 @@ def certainty_sheets(results: Mapping[str, PairResults], profile: str) -> list[S
             _seeds,
             "",
             ("Sharpe", "TR %"),
-            "Spread of ArchetypeTrader over seeds, and the share of them that beats each method's mean over its own.",
+            "Spread of ArchetypeTrader over seeds, and the share of them that beats each method's median over its own. "
+            "A ruined seed counts below every other, whatever it earned before.",
         ),
         _sheet(
             results,
@@ -79,7 +80,7 @@ def certainty_sheets(results: Mapping[str, PairResults], profile: str) -> list[S
             "Over all alignments",
             (*metric_heads(_SIX), "Trades"),
             "The frozen policy once for each bar at which its first horizon may begin; quantiles are of each metric "
-            "alone. Equal weight splits the capital over all alignments.",
+            "alone, ACR of the means is that of their row. Equal weight splits the capital over all alignments.",
         ),
         _sheet(
             results,
@@ -170,7 +171,9 @@ def _leads(result: PairResults) -> Iterable[Line]:
     for name, comparison in (result.certainty or {"comparisons": {}})["comparisons"].items():
         sharpe = comparison["sharpe"]
         cells = (value_cell(sharpe[end]) for end in ("estimate", "low", "high"))
-        yield Line(METHODS.get(name, name), (*cells, _share(comparison["sharpe_ahead"])))
+        rival = result.comparison.methods.get(name)
+        tags = ("ruined",) if rival and rival.performance.ruined else ()
+        yield Line(METHODS.get(name, name), (*cells, _share(comparison["sharpe_ahead"])), tags=tags)
 
 
 def _seeds(result: PairResults) -> Iterable[Line]:
@@ -178,14 +181,19 @@ def _seeds(result: PairResults) -> Iterable[Line]:
         return
     scales = {name: scale for _, name, scale in METRIC_COLUMNS}
     parts = [(result.seeds.summary[metric], scales[metric]) for metric in _SEED_METRICS]
+    runs = list(result.seeds.policy.runs.values())
+    seeds, lost = ", ".join(str(run["seed"]) for run in runs), ruin_text(sum(run["ruined"] for run in runs), len(runs))
     for label, name in (("Mean", "mean"), ("Deviation", "std"), ("Lowest", "minimum"), ("Highest", "maximum")):
         cells = tuple(value_cell(summary[name], scale) for summary, scale in parts)
-        seeds = ", ".join(str(run["seed"]) for run in result.seeds.policy.runs.values())
-        yield Line(label, cells, f"seeds {seeds}" if name == "mean" else "", lead=name == "mean")
+        is_mean = name == "mean"
+        tags = (lost,) if is_mean and lost else ()
+        yield Line(label, cells, f"seeds {seeds}" if is_mean else "", lead=is_mean, tags=tags)
     for name in METHODS:
         if name in parts[0][0]["beats"]:
             shares = tuple(_share(summary["beats"][name]) for summary, _ in parts)
-            yield Line(f"Seeds ahead of {METHODS[name]}, %", shares)
+            rivals = result.by_seed(name).values()
+            loss = ruin_text(sum(run.ruined for run in rivals), len(rivals))
+            yield Line(f"Seeds ahead of {METHODS[name]}, %", shares, tags=(loss,) if loss else ())
 
 
 def _alignments(result: PairResults) -> Iterable[Line]:

@@ -18,7 +18,7 @@ from archetype_dagster.reporting.paper.sheets import (
     metric_cells,
     metric_heads,
 )
-from archetype_dagster.reporting.rendering import count
+from archetype_dagster.reporting.rendering import count, ruin_text
 from archetype_dagster.reporting.run_facts import book_name, source_name, tested_span
 from archetype_dagster.studies.comparison import METHODS, POLICY
 
@@ -79,7 +79,7 @@ def methods_sheet(
         facts=heading(results, profile),
         remarks=(
             "Place is by Sharpe ratio among the paper's methods on the pair, ours and in print; ruined accounts and "
-            "undefined ratios have none. Every method of ours trades the same bars at the same costs.",
+            "undefined ratios have none. Every method of ours is judged on the same bars at the same costs.",
             *([f"In print ACR is not ASR AVOL / MDD for {', '.join(broken)}."] if broken else []),
         ),
         label="Method",
@@ -164,9 +164,8 @@ def _label(row: ResultRow) -> str:
 
 
 def _tags(row: ResultRow) -> tuple[str, ...]:
-    ruined = sum(run.ruined for run in row.runs.values())
-    loss = "ruined" if ruined == len(row.runs) else f"{ruined} of {len(row.runs)} seeds ruined"
-    return (*(("hindsight",) if row.hindsight else ()), *((loss,) if ruined else ()))
+    loss = ruin_text(sum(run.ruined for run in row.runs.values()), len(row.runs))
+    return (*(("hindsight",) if row.hindsight else ()), *((loss,) if loss else ()))
 
 
 def _place(row: ResultRow) -> Cell:
@@ -176,13 +175,14 @@ def _place(row: ResultRow) -> Cell:
 
 
 def _best(rows: Sequence[ResultRow], metric: str) -> str:
-    """Which variant leads on each pair, in ours and in print."""
+    """Which variant leads on each pair, in ours and in print; a ruined one leads nothing."""
     name = {"sharpe": "Sharpe ratio", "total_return": "total return"}[metric]
     ours, printed = [], []
     for pair in dict.fromkeys(row.pair for row in rows):
         here = [row for row in rows if row.pair == pair]
-        run = {row.label: getattr(row.ours, metric) for row in here if row.ours and not row.hindsight}
-        otherwise = "reads the future" if any(row.ours for row in here) else NOT_RUN
+        honest = [row for row in here if row.ours and not row.hindsight]
+        run = {row.label: getattr(row.ours, metric) for row in honest if row.ours and not row.ours.ruined}
+        otherwise = "all ruined" if honest else "reads the future" if any(row.ours for row in here) else NOT_RUN
         ours.append(f"{pair} {_leaders(run) or otherwise}")
         shown = {row.label: row.printed.as_dict()[metric] for row in here if row.printed}
         if shown:

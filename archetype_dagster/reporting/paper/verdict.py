@@ -114,7 +114,7 @@ def _doubts(result: PairResults) -> Iterator[str]:
         if (overfitting := found["overfitting"]) and overfitting["pbo"] is not None:
             odds = percent(overfitting["pbo"], decimals=0)
             yield (
-                f"The best of {count(overfitting['trials'])} trials on some bars is no better than their median on the "
+                f"The best of {count(overfitting['trials'])} trials on some bars is worse than their median on the "
                 f"others with probability {odds}."
             )
     if result.seeds is not None and (spread := result.seeds.summary["sharpe"])["seeds"] > 1:

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from archetype_dagster.backtest.accounts import SplitAccounts
 from archetype_dagster.backtest.alignments import EQUAL_WEIGHT, QUANTILES, Alignments, alignments
 from archetype_dagster.backtest.evaluation import evaluate
 from archetype_dagster.backtest.metric_kernels import METRICS
-from archetype_dagster.backtest.performance import performance
+from archetype_dagster.backtest.performance import mean_performance, performance
 from archetype_dagster.backtest.policy import decide
 from archetype_dagster.backtest.replay import replay_priced
 from archetype_dagster.market.feature_table import build_feature_table
@@ -83,6 +84,11 @@ def test_the_summary_holds_quantiles_mean_and_the_equal_weight_as_a_row_of_its_o
     np.testing.assert_allclose(summary["total_return"][: len(QUANTILES)], np.quantile(returns, QUANTILES))
     whole = performance(runs.equal_weight, periods_per_year=runs.periods_per_year).as_dict()
     assert summary[METRICS][-1].to_dicts() == [{name: whole[name] for name in METRICS}]
+    mean = summary.filter(pl.col("row") == "mean").to_dicts()[0]
+    assert {name: mean[name] for name in METRICS} == {
+        name: value for name, value in mean_performance(runs.performances).as_dict().items() if name in METRICS
+    }
+    assert mean["calmar"] == pytest.approx(mean["sharpe"] * mean["annual_volatility"] / mean["max_drawdown"])
     # The return of an equal weight is the mean return; its drawdown is not the mean drawdown.
     assert whole["total_return"] == pytest.approx(returns.mean())
     assert whole["max_drawdown"] < runs.frame()["max_drawdown"].max()

@@ -8,6 +8,7 @@ import pytest
 
 from archetype_dagster.reporting import method_leaderboard, write_leaderboard
 from archetype_dagster.reporting.content import variant_rows
+from archetype_dagster.reporting.method_board import board_page
 from archetype_dagster.reporting.report import summarise
 from archetype_dagster.studies.comparison import METHODS, POLICY
 
@@ -43,6 +44,17 @@ def test_a_ruined_seed_counts_below_every_other(results, lost, placed):
     if placed:
         kept = sorted(row["sharpe"] for row in rows if not row["ruined"])
         assert policy["median_sharpe"][0] == pytest.approx(kept[0])
+
+
+def test_the_medians_of_a_row_keep_the_calmar_identity(results):
+    page = board_page(results, method_leaderboard(results))
+    rows = [row for pair in page["pairs"] for row in pair["rows"]]
+    assert any(row["seeds"] == 3 for row in rows)
+    for row in rows:
+        if row["sharpe"] is None:
+            assert row["calmar"] is None
+        else:
+            assert row["calmar"] == pytest.approx(row["sharpe"] * row["annual_volatility"] / row["max_drawdown"])
 
 
 def test_methods_head_the_page_and_lie_beside_it(results, make_evaluation, settings, tmp_path):

@@ -194,6 +194,51 @@ def test_a_ruined_method_is_marked_and_takes_no_place(make_pair):
     assert line.tags == ("ruined",)
 
 
+def sheet_of(tables, title):
+    return next(sheet for sheet in tables.sheets() if sheet.title.startswith(title))
+
+
+@pytest.mark.parametrize(("lost", "leads"), [(("full",), "other"), (("no_refinement", "without_regret", "full"), None)])
+def test_a_ruined_variant_leads_nothing(make_pair, lost, leads):
+    whole = make_pair("BTC")
+    studies = [
+        replace(
+            part,
+            runs={
+                name: {**run, "ruined": name in lost, "sharpe": 9.0 if name in lost else run["sharpe"]}
+                for name, run in part.runs.items()
+            },
+        )
+        for part in whole.studies["refinement_study"]
+    ]
+    tables = paper_tables({"BTC": replace(whole, studies={"refinement_study": studies})}, profile="smoke")
+    remark = sheet_of(tables, "Table 3").remarks[0].split("In print")[0]
+    assert ("Full method" not in remark) if leads else ("BTC all ruined" in remark)
+
+
+def test_a_ruined_rival_and_a_ruined_seed_are_marked_where_they_are_compared(make_pair):
+    whole = make_pair("BTC")
+    lost = [{**row, "ruined": row["seed"] == 1} for row in whole.seeds.rows]
+    runs = {name: {**run, "ruined": run["seed"] == 1} for name, run in whole.seeds.policy.runs.items()}
+    seeds = replace(whole.seeds, rows=lost, policy=replace(whole.seeds.policy, runs=runs))
+    held = whole.comparison.methods["buy_and_hold"]
+    methods = whole.comparison.methods | {
+        "buy_and_hold": replace(held, performance=replace(held.performance, ruined=True))
+    }
+    comparison = replace(whole.comparison, methods=methods)
+    tables = paper_tables({"BTC": replace(whole, comparison=comparison, seeds=seeds)}, profile="smoke")
+    tags = {
+        (title, line.label): line.tags
+        for title in ("ArchetypeTrader against", "Seeds")
+        for block in sheet_of(tables, title).blocks
+        for line in block.lines
+    }
+    assert tags["ArchetypeTrader against", "Buy and hold"] == ("ruined",)
+    assert tags["Seeds", "Mean"] == ("1 of 3 seeds ruined",)
+    assert tags["Seeds", "Seeds ahead of Buy and hold, %"] == ("ruined",)
+    assert tags["Seeds", "Seeds ahead of MACD, %"] == ()
+
+
 def test_what_does_not_belong_together_is_refused(make_pair):
     whole = make_pair("BTC")
     with pytest.raises(ValueError, match="at least one pair"):
