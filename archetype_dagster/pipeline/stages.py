@@ -236,7 +236,14 @@ _TABLE = (
         code_version="2",
         tracked=True,
     ),
-    Stage("leaderboard", "evaluation", ("evaluation_report", "method_comparison", "seed_study"), (), per_pair=False),
+    Stage(
+        "leaderboard",
+        "evaluation",
+        ("evaluation_report", "method_comparison", "seed_study"),
+        (),
+        per_pair=False,
+        code_version="2",
+    ),
     *(
         Stage(
             baseline_stage(name),
@@ -281,6 +288,7 @@ _TABLE = (
         (*_EXPERIMENT, "baselines", "studies.seeds", "statistics.confidence"),
         seeded=True,
         gpu=True,
+        code_version="2",
         tracked=True,
     ),
     Stage(
@@ -330,6 +338,7 @@ _TABLE = (
         ),
         (*_EXPERIMENT, "statistics", *(f"studies.{field}" for field in _SENSITIVITIES)),
         seeded=True,
+        code_version="2",
         tracked=True,
     ),
     Stage(
@@ -338,12 +347,14 @@ _TABLE = (
         ("evaluation_report", "method_comparison", *PAPER_PARTS),
         (),
         per_pair=False,
+        code_version="2",
     ),
     Stage(
         "trade_audit",
         "judging",
         ("market_bars", "feature_table", "evaluation_report"),
         ("execution", "market.bar_minutes", "splits", "planner.horizon_bars", "pair"),
+        code_version="2",
     ),
     # The months are those there are now, whatever the policy was made from.
     Stage(
