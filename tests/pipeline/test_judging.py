@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -63,6 +69,41 @@ def test_every_stage_that_judges_is_made_and_its_checks_pass(judged):
     assert outcome.failures == outcome.failed_checks == outcome.warnings == ()
     assert set(outcome.materialised) == set(STAGES) - PARTED - SWEPT - {"onnx_policy", "recent_evaluation"}
     assert set(outcome.reused) == set(CORE_STAGES) - {"onnx_policy", "leaderboard"}
+
+
+def archetype(folder: Path, *arguments: str, settings: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from archetype_dagster.cli import main; main()", *arguments]
+    changed = [part for name, value in settings.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    return subprocess.run(
+        [*command, *changed, "--no-tracking"],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(Path(__file__).parents[2]), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_command_makes_the_tables_and_says_where_they_are(judged, tiny, tmp_path):
+    root, _ = judged
+    made = {path.name: path.read_bytes() for path in (root / "paper_tables").iterdir()}
+    settings = {**tiny, **SMALL}
+    done = archetype(tmp_path, "report", "--tables", "--pair", "ETH", "--result", str(root), settings=settings)
+    assert done.returncode == 0, done.stderr
+    assert f"Tables: {root / 'paper_tables' / TABLES_PAGE}" in done.stdout
+    assert "paper_tables: reused, nothing changed" in done.stderr
+    assert {path.name: path.read_bytes() for path in (root / "paper_tables").iterdir()} == made
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_with_the_other_pairs_and_names_those_without_tables(tmp_path):
+    settings = {"market.source": "candles", "market.path": "nowhere"}
+    done = archetype(tmp_path, "report", "--tables", settings=settings)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: the tables of BTC, ETH, DOT, BNB were not made")
+    assert not (tmp_path / "result" / "paper_tables").exists()
 
 
 @pytest.mark.slow
