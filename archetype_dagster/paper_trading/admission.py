@@ -38,20 +38,21 @@ class SeenBar:
     flags: tuple[str, ...] = ()
 
 
-def look_at(bars: Sequence[FeedBar], *, bar_minutes: int) -> list[SeenBar]:
+def look_at(bars: Sequence[FeedBar], *, bar_minutes: int, now: datetime | None = None) -> list[SeenBar]:
     """The bars with their own faults; a fault of one does not touch another.
 
     Args:
         bars: as delivered.
         bar_minutes: length of a bar.
+        now: when they were delivered, UTC; None where no bar counts as one of the future.
     """
     if not bars:
         return []
     try:
-        return _seen_together(bars, timedelta(minutes=bar_minutes))
+        return _seen_together(bars, timedelta(minutes=bar_minutes), now)
     except (MarketDataError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         if len(bars) > 1:
-            return [seen for bar in bars for seen in look_at([bar], bar_minutes=bar_minutes)]
+            return [seen for bar in bars for seen in look_at([bar], bar_minutes=bar_minutes, now=now)]
         return [SeenBar(bars[0].cursor, None, {}, _reason(bars[0].row, error))]
 
 
@@ -64,7 +65,7 @@ def _reason(row: Mapping[str, Any], error: Exception) -> str:
     return str(error)
 
 
-def _seen_together(bars: Sequence[FeedBar], length: timedelta) -> list[SeenBar]:
+def _seen_together(bars: Sequence[FeedBar], length: timedelta, now: datetime | None) -> list[SeenBar]:
     ends = [bar_end(bar.row) for bar in bars]
     levels = max(num_book_levels(bar.row) for bar in bars)
     fixed = {name: dtype for name, dtype in BARS_SCHEMA.items() if name not in ("timestamp", "segment")}
@@ -75,7 +76,8 @@ def _seen_together(bars: Sequence[FeedBar], length: timedelta) -> list[SeenBar]:
     frame = pl.DataFrame(rows, schema=schema)
     own = {"locked_book": locked(), "crossed_book": crossed(), "one_sided_book": empty_side()}
     found = frame.select(**own, zero_size=zero_size(levels)).to_dict(as_series=False)
-    flags = {"off_grid_bar": [bool((end - _EPOCH) % length) for end in ends], **found}
+    ahead = [now is not None and end - now > length for end in ends]
+    flags = {"future_bar": ahead, "off_grid_bar": [bool((end - _EPOCH) % length) for end in ends], **found}
     return [
         SeenBar(bar.cursor, end, row, broken, tuple(name for name, rows_with in flags.items() if rows_with[place]))
         for place, (bar, end, row, broken) in enumerate(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.files import find_files
 from archetype_dagster.paper_trading.feeds import FeedBar
 from archetype_dagster.paper_trading.message_bars import MessageBars
+from archetype_dagster.paper_trading.timed_bars import TimedBars
 
 
 class CaptureFeed:
@@ -32,8 +32,7 @@ class CaptureFeed:
     def __init__(self, path: Path, bars: MessageBars) -> None:
         self._files = find_files(path)
         self._builder = bars
-        self._after: datetime | None = None
-        self._bars = self._play()
+        self._bars = TimedBars(self._play(), path)
         self.messages = 0
 
     @property
@@ -41,21 +40,19 @@ class CaptureFeed:
         """See `MarketFeed.ended`."""
         return True
 
-    def resume(self, cursor: str) -> None:
+    def resume(self, cursor: str, end: datetime | None) -> None:
         """See `MarketFeed.resume`; the messages are played again from the first, for the book's sake."""
-        self._after = datetime.fromisoformat(cursor)
+        self._bars.resume(cursor, end)
 
     def poll(self) -> Sequence[FeedBar]:
         """See `MarketFeed.poll`: one bar at a time, as soon as a message shows that it is over."""
-        return list(islice(self._bars, 1))
+        return self._bars.take(1)
 
-    def _play(self) -> Iterator[FeedBar]:
+    def _play(self) -> Iterator[dict[str, Any]]:
         for file in self._files:
             lines = (line for block in file.blocks() for line in block.splitlines())
             for row, line in enumerate(lines):
-                for bar in self._closed(line, file.label, row):
-                    if self._after is None or bar["timestamp"] > self._after:
-                        yield FeedBar(bar, bar["timestamp"].isoformat())
+                yield from self._closed(line, file.label, row)
 
     def _closed(self, line: bytes, label: str, row: int) -> list[dict[str, Any]]:
         """The bars that a line's message shows to be over."""

@@ -68,6 +68,8 @@ def usable(seen: SeenBar, last: LastBar | None, faults: FeedFaultSettings, *, le
     """
     if seen.end is None or seen.broken is not None:
         raise Refused("faulty_bar", str(seen.broken), faults.faulty_bar)
+    if "future_bar" in seen.flags:
+        raise Refused("future_bar", "ends more than a bar length ahead of the clock", faults.future_bar)
     if last is not None and seen.end <= last.end:
         repeated = seen.end == last.end
         fault, policy = ("repeated_bar", faults.repeated_bar) if repeated else ("late_bar", faults.late_bar)

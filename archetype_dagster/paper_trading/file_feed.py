@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import polars as pl
 
 from archetype_dagster.errors import MarketDataError
 from archetype_dagster.paper_trading.bar_tables import SUFFIXES, read_bar_table
 from archetype_dagster.paper_trading.feeds import FeedBar
 
 _AT_ONCE: Final = 256
+_CURSOR: Final = re.compile(rf"(.+(?:{'|'.join(map(re.escape, SUFFIXES))})):(0|[1-9][0-9]*)", re.DOTALL)
 
 
 class _Stamp(NamedTuple):
@@ -25,11 +30,13 @@ class _Stamp(NamedTuple):
 class FileFeed:
     """Parquet and CSV files in the bars schema, those of a folder by name, which must follow the bars' times.
 
-    A file that has grown, or was replaced by a longer one, is read on from the row after the last one delivered.
+    A file that has grown, or was replaced by a longer one, is read on from the row after the last one delivered;
+    that one must end when it did, in this process or in the journal, or the file is of another feed.
     While following, a half-written file is not read: names that begin with a dot or end in anything but
     .parquet and .csv are passed over, so that a writer may write to such a name and rename; any other file
-    is read once its size and time of change were the same at two polls and it reads as a whole table, and the
-    files after it wait until then, lest its bars come late.
+    is read once its size and time of change were the same at two looks, between which a poll gave none, and it
+    reads as a whole table with every row delivered before; the files after it wait until then, lest its bars
+    come late.
 
     Args:
         path: a file or a folder.
@@ -46,6 +53,9 @@ class FileFeed:
         self._path = path
         self._follow = follow
         self._delivered: dict[str, int] = {}
+        self._ends: dict[str, tuple[int, datetime]] = {}
+        self._resumed: str | None = None
+        self._gave = False
         self._seen: dict[str, _Stamp] = {}
         self._read: dict[str, _Stamp] = {}
         self._bars: Iterator[FeedBar] = iter(())
@@ -62,19 +72,25 @@ class FileFeed:
         """See `MarketFeed.ended`."""
         return not self._follow
 
-    def resume(self, cursor: str) -> None:
-        """See `MarketFeed.resume`; `MarketDataError` for a cursor of another feed."""
-        name, _, row = cursor.rpartition(":")
-        if not name or not row.isdigit():
-            raise MarketDataError(f"a cursor of files of bars is NAME:ROW, got {cursor!r}", file=self._path)
-        self._delivered[name] = int(row) + 1
+    def resume(self, cursor: str, end: datetime | None) -> None:
+        """See `MarketFeed.resume`; files read to their end before that of the last cursor may be gone."""
+        place = _CURSOR.fullmatch(cursor)
+        if place is None:
+            rule = f"a cursor of files of bars is NAME:ROW, the journal has {cursor!r}"
+            raise MarketDataError(f"{rule}; the journal is of another feed", file=self._path)
+        self._resumed, row = place[1], int(place[2])
+        self._delivered[self._resumed] = row + 1
+        if end is not None:
+            self._ends[self._resumed] = row, end
 
     def poll(self) -> Sequence[FeedBar]:
         """See `MarketFeed.poll`."""
         bars = list(islice(self._bars, _AT_ONCE))
-        if not bars:
+        # A look right after bars were given would find a file that is being written as it was.
+        if not bars and not self._gave:
             self._bars = self._new_bars()
             bars = list(islice(self._bars, _AT_ONCE))
+        self._gave = bool(bars)
         return bars
 
     def _files(self) -> list[Path]:
@@ -85,6 +101,10 @@ class FileFeed:
 
     def _new_bars(self) -> Iterator[FeedBar]:
         before, stamps = self._seen, {path: _stamp(path) for path in self._files()}
+        if self._resumed is not None and self._resumed not in (path.name for path in stamps):
+            rule = f"no file {self._resumed} is there, after whose bars the journal goes on"
+            raise MarketDataError(f"{rule}; another feed needs a journal of its own", file=self._path)
+        self._resumed = None
         self._seen = {path.name: stamp for path, stamp in stamps.items() if stamp is not None}
         for path, stamp in stamps.items():
             if stamp is None or self._read.get(path.name) == stamp:
@@ -105,14 +125,33 @@ class FileFeed:
             # Possibly still being written; the stale-data limit ends the wait.
             self.unreadable[path.name] = str(error)
             return
-        self.unreadable.pop(path.name, None)
         first = self._delivered.get(path.name, 0)
         if table.height < first:
-            raise MarketDataError(f"has {table.height} rows, {first} were read of it before", file=path)
+            rule = f"has {table.height} rows, {first} were read of it before"
+            if not self._follow:
+                raise MarketDataError(rule, file=path)
+            # Possibly being written anew in its place.
+            self.unreadable[path.name] = rule
+            return
+        self.unreadable.pop(path.name, None)
+        self._compare(path, table)
         for row, values in enumerate(table[first:].iter_rows(named=True), first):
             self._delivered[path.name] = row + 1
+            if values["timestamp"] is not None:
+                self._ends[path.name] = row, values["timestamp"]
             yield FeedBar(values, f"{path.name}:{row}")
         self._read[path.name] = stamp
+
+    def _compare(self, path: Path, table: pl.DataFrame) -> None:
+        """Require the last bar delivered of a file, of those that tell their end, to stand where it stood."""
+        if path.name not in self._ends:
+            return
+        row, end = self._ends[path.name]
+        found = table["timestamp"][row]
+        if found != end:
+            now = "at no time that can be read" if found is None else f"at {found.isoformat()}"
+            rule = f"the bar read here before ended at {end.isoformat()}, the one here now ends {now}"
+            raise MarketDataError(f"{rule}; another feed needs a journal of its own", file=path, row=row)
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -39,14 +39,14 @@ class Journal:
         """Open or begin the journal in a folder, and complete its last line where a kill cut it.
 
         Raises:
-            ArtifactError: another process holds it; journal and state are not of each other, damaged, or of
-                another version.
+            ArtifactError: the folder cannot be made; another process holds it; journal and state are not of each
+                other, damaged, or of another version.
         """
         self.directory = directory
         self.state: JsonDict | None = None
         self._check = ""
         self._size = 0
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_folder(directory)
         self._lock = FileLock(directory / ".lock")
         try:
             self._lock.acquire(timeout=0)
@@ -143,6 +143,21 @@ class Journal:
         for record in self.records():
             self._check = _check_of(self._check, record)
         self.state = {**kept["state"], "seq": kept["seq"]}
+
+
+def _make_folder(directory: Path) -> None:
+    """Make a folder and those above it; on return every name that is new is on disk."""
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            above = os.open(folder.parent, os.O_RDONLY)
+            try:
+                os.fsync(above)
+            finally:
+                os.close(above)
+    except OSError as error:
+        raise ArtifactError(f"cannot make the folder {directory}: {error}") from error
 
 
 def _line(record: Mapping[str, Any]) -> str:

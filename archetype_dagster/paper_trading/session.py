@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from datetime import UTC, datetime
+from typing import Final, Protocol, Self
 
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.paper_trading.admission import SeenBar, look_at
@@ -17,6 +18,8 @@ from archetype_dagster.paper_trading.trader import PaperTrader
 from archetype_dagster.settings.paper_trading import PaperTradingSettings
 from archetype_dagster.types import JsonDict
 
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
 
 class Display(Protocol):
     """Where a session shows what it does."""
@@ -25,12 +28,23 @@ class Display(Protocol):
         """Show a record that was just committed."""
 
 
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
 @dataclass(frozen=True)
 class Clock:
-    """The time while following: how far it is in seconds, and how to wait for some of them."""
+    """The time outside the bars.
+
+    Attributes:
+        now: seconds since some moment, which no change of the machine's clock touches.
+        wait: lets so many seconds pass.
+        utc: the machine's clock.
+    """
 
     now: Callable[[], float] = time.monotonic
     wait: Callable[[float], None] = time.sleep
+    utc: Callable[[], datetime] = _utc
 
 
 @dataclass
@@ -74,6 +88,7 @@ class PaperSession:
 
         Raises:
             ArtifactError: the journal is another bundle's or was begun with other settings.
+            MarketDataError: the journal is another feed's; `run` says so where only reading the feed shows it.
             SettingsError: a ruined account is told to go on.
         """
         trader = PaperTrader(policy, settings)
@@ -92,10 +107,14 @@ class PaperSession:
                 f"{journal.directory} was begun with other paper_trading settings; give those, name another folder "
                 "with --journal, or say --go-on to trade on with these"
             )
+        faults = []
         for record in journal.records():
             if record["cursor"] is not None:
-                feed.resume(record["cursor"])
-        trader.restore(journal.state["trader"])
+                end = record["bar_end"]
+                feed.resume(record["cursor"], None if end is None else datetime.fromisoformat(end))
+            if record["kind"] == "fault":
+                faults.append(record)
+        trader.restore(journal.state["trader"], faults)
         if go_on:
             session._commit(trader.go_on())
         return session
@@ -103,43 +122,56 @@ class PaperSession:
     def run(self, display: Display, clock: Clock | None = None) -> Stop | None:
         """Trade until the feed ends or a limit stops it; the stop, None where the feed ended.
 
-        While following, the time since the last usable bar, or since the start of this process, is measured too.
+        While following, the time without a bar used is measured by the clock too. It goes on over a restart: it
+        counts from the end of the last bar used, but leaves the feed one bar length for its next one. Where no
+        bar was used yet, or a stopped trader was told to go on, it begins with the process.
 
         Args:
             display: is shown every record.
-            clock: the time while following; the machine's by default.
+            clock: the time; the machine's by default.
 
         Raises:
-            MarketDataError: the feed as a whole cannot be read.
+            MarketDataError: the feed as a whole cannot be read, or is not the one that the journal is of.
             ArtifactError: the journal cannot be written.
         """
         clock = clock or Clock()
-        minutes = self.trader.bar_minutes
-        heard = clock.now()
+        minutes, limit = self.trader.bar_minutes, self.settings.limits.stale_bars
+        heard, newest = clock.now() - self._silence(clock.utc()), _NEVER
         while self.trader.stopped is None:
-            batch = self.feed.poll()
-            for seen in look_at(batch, bar_minutes=minutes):
+            delivered = self.feed.poll()
+            batch = look_at(delivered, bar_minutes=minutes, now=clock.utc())
+            used = False
+            for seen in batch:
                 if self._take(seen, display):
-                    heard = clock.now()
+                    used, heard = True, clock.now()
                 if self.trader.stopped is not None:
-                    break
-            if self.trader.stopped is not None or (batch and self.feed.ended):
-                continue
+                    return self.trader.stopped
             if self.feed.ended:
-                return None
-            limit = self.settings.limits.stale_bars
+                if not batch:
+                    return None
+                continue
+            before, newest = newest, max([newest, *(seen.end for seen in batch if seen.end is not None)])
             if limit is not None and clock.now() - heard > limit * minutes * 60:
                 self._show(self.trader.go_stale(), display)
-            elif not batch:
+            elif not used and newest == before:
+                # Nothing, or what came before: a feed may give its newest bar at every poll.
                 clock.wait(self.settings.poll_seconds)
         return self.trader.stopped
 
+    def _silence(self, now: datetime) -> float:
+        """Seconds without a bar used before this process that count against the limit on stale data."""
+        limit, last = self.settings.limits.stale_bars, self.trader.last_end
+        if limit is None or last is None or not self.trader.counts_silence:
+            return 0.0
+        return min(max((now - last).total_seconds(), 0.0), (limit - 1) * self.trader.bar_minutes * 60.0)
+
     def _take(self, seen: SeenBar, display: Display) -> bool:
-        """Whether a delivered bar was of use, be it to warm the features up."""
+        """Whether a delivered bar was used, be it to warm the features up."""
+        before = self.trader.last_end
         record = self.trader.take(seen)
         if record is not None:
             self._show(record, display)
-        return record is None or record["kind"] == "bar"
+        return self.trader.last_end != before
 
     def _show(self, record: JsonDict, display: Display) -> None:
         self._commit(record)

@@ -6,7 +6,7 @@ It reads no clock and no file, so the same bars in the same order give the same 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -57,6 +57,7 @@ class PaperTrader:
         self._pending: tuple[_Order, ...] = ()
         self._last: LastBar | None = None
         self._may_be_stale = True
+        self._told: set[str] = set()
         self.account: Account | None = None
         self.counts: Counter[str] = Counter()
         self.stopped: Stop | None = None
@@ -76,8 +77,16 @@ class PaperTrader:
         """End of the last bar used, UTC."""
         return None if self._last is None else self._last.end
 
+    @property
+    def counts_silence(self) -> bool:
+        """False from a `go_on` after a stop until the next bar used, which may come as late as it will."""
+        return self._may_be_stale
+
     def take(self, seen: SeenBar) -> JsonDict | None:
-        """The record of a delivered bar; None for one before the start, which only warms the features up.
+        """The record of a delivered bar.
+
+        None for one before the start, which only warms the features up, and for one that is not used where a
+        record has told so of its end, or of its cursor where it has no end, unless it stops trading.
 
         The record's `kind` is `bar`; `fault` where the bar was not used; or `stop`, without a cursor, where the
         bar came so late that trading stops without it. Its `stop` tells why trading stopped, None where it goes on.
@@ -99,6 +108,10 @@ class PaperTrader:
                 return self.go_stale()
             return self._trade(bar)
         except Refused as refused:
+            name = seen.cursor if seen.end is None else seen.end.isoformat()
+            if name in self._told and not refused.stops:
+                return None
+            self._told.add(name)
             self.counts[refused.fault] += 1
             notes = [f"{refused.fault}: {refused}"]
             if refused.stops:
@@ -132,7 +145,7 @@ class PaperTrader:
         return self._record("resumed", None, None, {}, notes)
 
     def state(self) -> JsonDict:
-        """Everything the next bars need, as plain JSON values."""
+        """Everything the next bars need but the records of unused ones, as plain JSON values."""
         return {
             "policy": self._policy.state(),
             "account": None if self.account is None else self.account.as_dict(),
@@ -144,8 +157,14 @@ class PaperTrader:
             "stopped": None if self.stopped is None else self.stopped.as_dict(),
         }
 
-    def restore(self, state: JsonDict) -> None:
-        """Go on from what `state` gave."""
+    def restore(self, state: JsonDict, records: Iterable[JsonDict] = ()) -> None:
+        """Go on from what `state` gave.
+
+        Args:
+            state: after the last record.
+            records: every record, or those of kind `fault` alone.
+        """
+        self._told = {record["bar_end"] or record["cursor"] for record in records if record["kind"] == "fault"}
         self._policy.restore(state["policy"])
         self.account = None if state["account"] is None else Account(**state["account"])
         self._pending = tuple(_Order(**order) for order in state["pending"])
@@ -159,7 +178,7 @@ class PaperTrader:
 
     def _is_stale(self, end: datetime) -> bool:
         limit = self._settings.limits.stale_bars
-        if limit is None or self.account is None or self._last is None or not self._may_be_stale:
+        if limit is None or self.account is None or self._last is None or not self.counts_silence:
             return False
         return end - self._last.end > limit * self._length
 

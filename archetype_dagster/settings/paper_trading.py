@@ -14,7 +14,7 @@ class LimitSettings(Section):
     """Limits at which trading stops; empty means no limit."""
 
     stale_bars: PositiveInt | None = Field(
-        6, description="Bar lengths without a usable bar: by the clock while following, by the bars' times in a replay."
+        6, description="Bar lengths without a bar used: by the clock while following, by the bars' times always."
     )
     max_drawdown: Annotated[float, Field(gt=0, le=1)] | None = Field(
         0.2, description="Loss since the highest net value, as a fraction."
@@ -33,7 +33,7 @@ class LimitSettings(Section):
 
 
 class FeedFaultSettings(Section):
-    """What becomes of each fault of a feed's bars; every one is journaled and counted.
+    """What becomes of each fault of a feed's bars; every one is journaled and counted, an unused bar once for its end.
 
     `drop` leaves the bar unused, as if it never came, which is a gap; `stop` ends trading.
     """
@@ -43,6 +43,9 @@ class FeedFaultSettings(Section):
         "drop", description="Bar that ends when the last one used does: the first counts, equal or not."
     )
     faulty_bar: Literal["drop", "stop"] = Field("drop", description="Bar that breaks a rule of validate_bars.")
+    future_bar: Literal["drop", "stop"] = Field(
+        "drop", description="Bar that ends more than one bar length ahead of the machine's clock."
+    )
     missing_bar: Literal["gap", "stop"] = Field(
         "gap",
         description="Bars absent before a bar: it begins a new segment, in which the features warm up again and the "

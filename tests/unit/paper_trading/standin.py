@@ -1,8 +1,8 @@
 """A deterministic stand-in for a bundle, and a process that paper trades with it until it is killed.
 
 Run as a script it is told folders on its input, one a line, and forks a fresh process for each: what is
-imported is imported once, and every trader starts with nothing but what is on disk. Given the folder of a
-bundle, it trades that instead.
+imported is imported once, and every trader starts with nothing but what is on disk. A folder of bars is followed
+until nothing new was there at one look. Given the folder of a bundle, it trades that instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from archetype_dagster.errors import MarketDataError
 from archetype_dagster.market.bar_costs import BarCosts
 from archetype_dagster.market.impact import ImpactCurve
 from archetype_dagster.market.single_bar import read_bar
-from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
+from archetype_dagster.paper_trading import Clock, FileFeed, Journal, PaperSession
 from archetype_dagster.settings.paper_trading import PaperTradingSettings
 
 WARMUP, HORIZON = 4, 6
@@ -93,15 +93,36 @@ class Silent:
         pass
 
 
+class Idle(Exception):
+    """A followed feed has given all that it has."""
+
+
+def until_idle() -> Clock:
+    """Waits in no time, twice to see a file twice, and once more after its bars."""
+    waits = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            raise Idle
+
+    return Clock(wait=wait)
+
+
 def trade(
     directory: Path, feed: Path, settings: PaperTradingSettings, display: Any = None, bundle: Path | None = None
 ) -> Any:
-    """A session over a recorded feed to its end; why it stopped, None at the end."""
+    """A session over a recorded feed to its end, or a followed one; why it stopped, None at the end."""
     policy = StandInPolicy() if bundle is None else OnnxPolicy.load(bundle)
     name = "stand-in" if bundle is None else policy.bundle.hash
     with Journal(directory) as journal:
-        session = PaperSession.start(policy, FileFeed(feed, follow=False), journal, settings, bundle=name)
-        return session.run(display or Silent())
+        feed_of_bars = FileFeed(feed, follow=feed.is_dir())
+        session = PaperSession.start(policy, feed_of_bars, journal, settings, bundle=name)
+        try:
+            return session.run(display or Silent(), until_idle())
+        except Idle:
+            return None
 
 
 class KilledAt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
@@ -27,7 +28,7 @@ from archetype_dagster.backtest.replay import replay_priced
 from archetype_dagster.cli import app
 from archetype_dagster.deployment import OnnxPolicy
 from archetype_dagster.deployment.bundle import seal_bundle
-from archetype_dagster.errors import ArchetypeError, ArtifactError
+from archetype_dagster.errors import ArchetypeError, ArtifactError, MarketDataError
 from archetype_dagster.market.bars import assign_segments
 from archetype_dagster.market.feature_table import build_feature_table
 from archetype_dagster.market.scaler import FeatureScaler
@@ -37,6 +38,7 @@ from archetype_dagster.paper_cli import STOPPED
 from archetype_dagster.paper_trading import FileFeed, Journal, PaperSession
 from archetype_dagster.settings import Settings
 
+CAPTURE = "vendor/binance_ws_capture_spot_btcusdt_2024-08-08.gz"
 SETTINGS = {
     "market.synthetic.start": "2023-01-01T00:00:00Z",
     "market.synthetic.end": "2023-01-06T06:00:00Z",
@@ -184,6 +186,37 @@ def test_the_command_trades_goes_on_and_tells_a_stop_by_its_exit_code(recorded: 
     assert "stopped: no usable bar for 6 bar lengths after 2023-01-05T07:50:00+00:00" in stopped.output
     assert paper(recorded, tmp_path / "stopped").exit_code == STOPPED
     assert paper(recorded, tmp_path / "stopped", "--go-on").exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_command_trades_a_recorded_websocket_and_goes_on_where_it_was_cut(
+    recorded: Recorded, tmp_path: Path, shared_data: Path
+):
+    bundle = Path(shutil.copytree(recorded.bundle, tmp_path / "bundle"))
+    manifest = json.loads((bundle / "policy.json").read_text())
+    write_json(bundle / "policy.json", {**manifest, "pair": "BTC", "bar_minutes": 1})
+    seal_bundle(bundle, [path.name for path in bundle.iterdir() if path.name != "checksums.json"])
+    lines = gzip.decompress((shared_data / CAPTURE).read_bytes()).splitlines(keepends=True)
+    begun = int(lines[0].split()[0])
+    second_bar = next(place for place, line in enumerate(lines) if int(line.split()[0]) > begun + 270 * 10**9)
+
+    def traded(journal: str, part: list[bytes]) -> Any:
+        capture = tmp_path / "capture.gz"
+        capture.write_bytes(gzip.compress(b"".join(part), compresslevel=1))
+        options = ["--feed", str(capture), "--source", "binance-capture", "--journal", str(tmp_path / journal)]
+        return CliRunner().invoke(app, ["paper", "--bundle", str(bundle), *options])
+
+    counts = []
+    for journal, part in (("cut", lines[:second_bar]), ("cut", lines), ("whole", lines)):
+        done = traded(journal, part)
+        assert done.exit_code == 0, done.output
+        counts.append((tmp_path / journal / "journal.jsonl").read_bytes().count(b"\n"))
+    assert counts == [2, 3, 3]
+    cut, whole = ((tmp_path / name / "journal.jsonl").read_bytes() for name in ("cut", "whole"))
+    assert cut == whole
+    refused = traded("whole", lines[:second_bar])
+    assert isinstance(refused.exception, MarketDataError)
+    assert "after which the journal goes on; another feed needs a journal of its own" in str(refused.exception)
 
 
 @pytest.mark.parametrize(

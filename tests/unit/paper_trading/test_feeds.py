@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ def times(bars: list[Any]) -> list[Any]:
     return [bar.row["timestamp"] for bar in bars]
 
 
+def resumed(feed: Any, bars: list[Any]) -> Any:
+    """The feed, told of bars as a journal tells it."""
+    for bar in bars:
+        feed.resume(bar.cursor, bar.row["timestamp"])
+    return feed
+
+
+def later(rows: Rows, **by: float) -> Rows:
+    return [{**row, "timestamp": row["timestamp"] + timedelta(**by)} for row in rows]
+
+
 def parquet(rows: Rows) -> bytes:
     buffer = io.BytesIO()
     pl.DataFrame(rows).write_parquet(buffer)
@@ -55,10 +67,7 @@ def test_a_folder_is_read_by_name_and_resumed_at_any_bar(tmp_path: Path, make_ro
     assert [seen.broken for seen in look_at(whole, bar_minutes=10)] == [None] * 30
     assert [bar.row["close"] for bar in whole] == [row["close"] for row in rows]
     for done in (0, 1, 12, 13, 30):
-        feed = FileFeed(tmp_path, follow=False)
-        for bar in whole[:done]:
-            feed.resume(bar.cursor)
-        assert drained(feed) == whole[done:]
+        assert drained(resumed(FileFeed(tmp_path, follow=False), whole[:done])) == whole[done:]
 
 
 def test_following_takes_files_as_they_appear_and_rows_as_they_are_added(
@@ -122,11 +131,123 @@ def test_a_replay_refuses_what_it_cannot_read(tmp_path: Path, make_rows: Callabl
         FileFeed(tmp_path, follow=False).poll()
     (tmp_path / "a.parquet").write_bytes(parquet(make_rows(4)))
     feed = FileFeed(tmp_path, follow=False)
-    feed.resume("a.parquet:6")
+    feed.resume("a.parquet:6", make_rows(7)[6]["timestamp"])
     with pytest.raises(MarketDataError, match="has 4 rows, 7 were read of it before"):
         feed.poll()
-    with pytest.raises(MarketDataError, match="a cursor of files of bars is NAME:ROW"):
-        feed.resume("2024-01-01")
+
+
+@pytest.mark.parametrize(
+    "cursor", ["2024-01-01", "2024-01-01T00:10:00+00:00", "a.parquet", "a.parquet:-1", "a.csv:07", "a.csv:²", ":3", ""]
+)
+def test_a_file_feed_refuses_a_cursor_that_is_no_file_and_row(tmp_path: Path, cursor: str):
+    with pytest.raises(MarketDataError, match="a cursor of files of bars is NAME:ROW, the journal has"):
+        FileFeed(tmp_path, follow=True).resume(cursor, None)
+
+
+@pytest.mark.parametrize("cursor", ["bars.parquet:19", "2024-01-01T00:10:00", "2024-01-01T00:20:00+00:00", ""])
+def test_a_feed_whose_cursors_are_times_refuses_any_other(tmp_path: Path, make_rows: Callable[..., Rows], cursor: str):
+    path = tmp_path / "capture.gz"
+    path.write_bytes(gzip.compress(b"1723161600001658384 {}\n"))
+    span = {"market.synthetic.start": "2024-01-01T00:00:00Z", "market.synthetic.end": "2024-01-01T06:00:00Z"}
+    end = make_rows(2)[1]["timestamp"]
+    feeds = CaptureFeed(path, MessageBars("BTCUSDT", bar_minutes=1)), SourceFeed(load_settings("smoke", span), "ETH")
+    for feed in feeds:
+        with pytest.raises(MarketDataError, match="a cursor of this feed is its bar's end in ISO 8601 with its zone"):
+            feed.resume(cursor, end)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("single", [False, True])
+def test_a_file_that_is_another_feeds_is_refused(
+    tmp_path: Path, make_rows: Callable[..., Rows], follow: bool, single: bool
+):
+    rows = make_rows(20)
+    for name, part in (("x", rows), ("y", later(rows, hours=9)), ("z", rows)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ("other.parquet" if name == "z" else "bars.parquet")).write_bytes(parquet(part))
+    delivered = drained(FileFeed(tmp_path / "x", follow=False))
+
+    def opened(name: str) -> FileFeed:
+        (file,) = (tmp_path / name).iterdir()
+        feed = resumed(FileFeed(file if single else file.parent, follow=follow), delivered)
+        if follow:
+            assert list(feed.poll()) == [] or name == "z"
+        return feed
+
+    assert drained(opened("x")) == []
+    before = r"the bar read here before ended at 2024-01-01T03:10:00\+00:00"
+    feed = opened("y")
+    with pytest.raises(MarketDataError, match=rf"y/bars\.parquet, row 19: {before}, the one here now ends at .*T12:10"):
+        feed.poll()
+    with pytest.raises(MarketDataError, match=r"no file bars\.parquet is there, after whose bars the journal goes on"):
+        opened("z").poll()
+
+
+def test_a_folder_goes_on_where_files_grew_were_added_or_were_cleared_away(
+    tmp_path: Path, make_rows: Callable[..., Rows]
+):
+    rows = make_rows(12)
+    rows[4]["timestamp"] = None
+    for name, part in (("a", rows[:2]), ("b", rows[2:5])):
+        (tmp_path / f"{name}.parquet").write_bytes(parquet(part))
+    delivered = drained(FileFeed(tmp_path, follow=False))
+    (tmp_path / "a.parquet").unlink()
+    (tmp_path / "b.parquet").write_bytes(parquet(rows[2:8]))
+    (tmp_path / "c.parquet").write_bytes(parquet(rows[8:]))
+    feed = resumed(FileFeed(tmp_path, follow=True), delivered)
+    assert list(feed.poll()) == []
+    assert times(drained(feed)) == [row["timestamp"] for row in rows[5:]]
+
+
+def test_a_file_that_is_replaced_while_it_is_followed_must_have_the_bars_delivered(
+    tmp_path: Path, make_rows: Callable[..., Rows]
+):
+    rows, path = make_rows(12), tmp_path / "a.parquet"
+    path.write_bytes(parquet(rows[:5]))
+    feed = FileFeed(path, follow=True)
+    assert list(feed.poll()) == []
+    assert len(drained(feed)) == 5
+    # A window of the newest bars, as some writers keep it.
+    path.write_bytes(parquet(rows[2:9]))
+    assert list(feed.poll()) == []
+    with pytest.raises(MarketDataError, match="row 4: the bar read here before ended at"):
+        feed.poll()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_following_waits_for_a_file_that_is_written_anew_in_its_place(
+    tmp_path: Path, make_rows: Callable[..., Rows], restarted: bool
+):
+    rows, path = make_rows(14), tmp_path / "a.csv"
+    lines = pl.DataFrame(rows).write_csv().splitlines(keepends=True)
+    path.write_text("".join(lines[:11]))
+    feed = FileFeed(tmp_path, follow=True)
+    assert list(feed.poll()) == []
+    delivered = drained(feed)
+    assert len(delivered) == 10
+    if restarted:
+        feed = resumed(FileFeed(tmp_path, follow=True), delivered)
+    (tmp_path / "b.csv").write_text("".join(lines[:1] + lines[13:]))
+    path.write_text("".join(lines[:5]))
+    for _ in range(3):
+        assert list(feed.poll()) == []
+    assert feed.unreadable == {"a.csv": "has 4 rows, 10 were read of it before"}
+    path.write_text("".join(lines[:13]))
+    assert list(feed.poll()) == []
+    assert times(drained(feed)) == [row["timestamp"] for row in rows[10:]]
+    assert feed.unreadable == {}
+
+
+def test_two_looks_at_a_file_have_a_wait_between_them_after_bars_too(tmp_path: Path, make_rows: Callable[..., Rows]):
+    rows = make_rows(6)
+    (tmp_path / "a.parquet").write_bytes(parquet(rows[:3]))
+    feed = FileFeed(tmp_path, follow=True)
+    assert list(feed.poll()) == []
+    (tmp_path / "b.parquet").write_bytes(parquet(rows[3:]))
+    assert len(feed.poll()) == 3
+    # A poll that gives none is what a session waits after.
+    assert list(feed.poll()) == []
+    assert times(drained(feed)) == [row["timestamp"] for row in rows[3:]]
 
 
 def test_a_bad_cell_of_a_csv_is_one_bars_fault(tmp_path: Path, make_rows: Callable[..., Rows]):
@@ -147,9 +268,12 @@ def test_any_recorded_source_is_a_feed():
     settings = load_settings("smoke", changes)
     whole = drained(SourceFeed(settings, "ETH"))
     assert times(whole) == bars_for(settings, "ETH")["timestamp"].to_list()
+    assert drained(resumed(SourceFeed(settings, "ETH"), whole[:100])) == whole[100:]
     feed = SourceFeed(settings, "ETH")
-    feed.resume(whole[99].cursor)
-    assert drained(feed) == whole[100:]
+    strange = later([whole[99].row], days=40)[0]["timestamp"]
+    feed.resume(strange.isoformat(), strange)
+    with pytest.raises(MarketDataError, match=r"no bar ends at 2023-02-10T.*, after which the journal goes on"):
+        feed.poll()
 
 
 def test_messages_of_a_real_capture_give_the_bars_of_the_ingestion(shared_data: Path):
@@ -163,6 +287,19 @@ def test_messages_of_a_real_capture_give_the_bars_of_the_ingestion(shared_data: 
         assert bar.row.keys() == row.keys()
         volumes = {name: pytest.approx(row[name], rel=1e-12) for name in ("volume", "taker_buy_volume")}
         assert dict(bar.row) == {**row, **volumes}
+
+
+def test_a_capture_goes_on_after_any_of_its_bars_and_after_no_other(shared_data: Path):
+    def feed() -> CaptureFeed:
+        return CaptureFeed(shared_data / CAPTURE, MessageBars("BTCUSDT", bar_minutes=1))
+
+    whole = drained(feed())
+    assert drained(resumed(feed(), whole[:1])) == whole[1:]
+    other = feed()
+    strange = later([whole[0].row], seconds=1)[0]["timestamp"]
+    other.resume(strange.isoformat(), strange)
+    with pytest.raises(MarketDataError, match="00:00, after which the journal goes on; another feed needs a journal"):
+        other.poll()
 
 
 def depth(first: int, last: int, bids: list[list[str]], asks: list[list[str]]) -> dict[str, Any]:

@@ -53,6 +53,24 @@ def test_the_state_is_on_disk_before_the_line_and_both_before_the_commit_returns
     ]
 
 
+def test_the_name_of_every_new_folder_is_on_disk_before_the_journal_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced: set[int] = set()
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with Journal(tmp_path / "paper" / "ETH"):
+        assert {tmp_path.stat().st_ino, (tmp_path / "paper").stat().st_ino} <= synced
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot make the folder"):
+        Journal(tmp_path / "file" / "ETH")
+
+
 def test_a_line_cut_at_any_byte_is_completed_from_the_state(tmp_path: Path):
     whole = write(tmp_path / "whole").read_bytes()
     last = whole[:-1].rfind(b"\n") + 1

@@ -114,6 +114,37 @@ def test_twenty_kills_leave_no_trace_of_a_bundle(small_bundle: Path, tmp_path: P
     assert any(one["overridden"] for one in decided if one)
 
 
+def test_kills_of_a_followed_feed_that_grows_meanwhile_leave_no_trace(
+    server: Server, tmp_path: Path, make_rows: Callable[..., Rows], with_faults: Callable[[Rows], Rows]
+):
+    rows, folder = with_faults(make_rows(120)), tmp_path / "feed"
+    folder.mkdir()
+    lines = pl.DataFrame(rows[:61]).write_csv().splitlines(keepends=True)
+    generator, reached = np.random.default_rng(7), [0]
+
+    def killed(phase: str, moment: int) -> None:
+        server.killed(tmp_path / "killed", folder, phase, moment)
+        reached.append((tmp_path / "killed" / "journal.jsonl").read_bytes().count(b"\n"))
+
+    # A file that grows by twenty bars and half a line, then files that are added.
+    for known in range(20, 61, 20):
+        (folder / "a.csv").write_text("".join(lines[: known + 1]) + lines[known + 1][:40])
+        killed("work", int(generator.integers(1, 4_000)))
+    (folder / "a.csv").write_text("".join(lines))
+    for name, begin, end in (("b", 61, 90), ("c", 90, 91), ("d", 91, len(rows))):
+        pl.DataFrame(rows[begin:end]).write_parquet(folder / f".{name}.tmp")
+        (folder / f".{name}.tmp").rename(folder / f"{name}.parquet")
+        killed("work", int(generator.integers(1, 8_000)))
+        killed("start", int(generator.integers(1, 8_000)))
+    assert reached == sorted(reached)
+    assert len(set(reached)) > 5
+    for directory in ("killed", "whole"):
+        server.whole(tmp_path / directory, folder)
+    for name in ("journal.jsonl", "state.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert (tmp_path / "whole" / "journal.jsonl").read_bytes().count(b"\n") == len(rows)
+
+
 @pytest.mark.endurance
 def test_many_kills_leave_no_trace(server: Server, tmp_path: Path, make_rows: Callable[..., Rows]):
     check_kills(server, tmp_path, make_rows(1_000), kills=200)

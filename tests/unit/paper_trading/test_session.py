@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from archetype_dagster.errors import ArtifactError
+from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.paper_trading import Clock, FeedBar, FileFeed, Journal, PaperSession
 from archetype_dagster.paper_trading.display import LineDisplay, LiveDisplay, account_table
 from archetype_dagster.settings.paper_trading import PaperTradingSettings
@@ -22,14 +23,27 @@ Rows = list[dict[str, Any]]
 NO_LIMITS = PaperTradingSettings(limits={"stale_bars": None, "max_drawdown": None})
 
 
-class Wall:
-    """A clock that waiting moves, and what happens while it does."""
+class Killed(Exception):
+    """What a process ends with here."""
 
-    def __init__(self, events: dict[int, Callable[[], None]] | None = None) -> None:
+    @classmethod
+    def throw(cls) -> None:
+        raise cls
+
+
+class Wall:
+    """A clock that waiting moves by a minute, and what happens while it does, by the number of waits."""
+
+    def __init__(self, events: dict[int, Callable[[], None]] | None = None, *, begin: datetime | None = None) -> None:
         self.seconds, self.waits, self._events = 0.0, 0, events or {}
+        self._begin = begin or datetime(2024, 3, 1, tzinfo=UTC)
+        self.clock = Clock(self.now, self.wait, self.utc)
 
     def now(self) -> float:
         return self.seconds
+
+    def utc(self) -> datetime:
+        return self._begin + timedelta(seconds=self.seconds)
 
     def wait(self, seconds: float) -> None:
         self.waits += 1
@@ -68,7 +82,7 @@ def test_silence_is_measured_by_the_clock_while_following(
     settings = PaperTradingSettings(limits={"stale_bars": 4, "max_drawdown": None})
     with Journal(tmp_path / "journal") as journal:
         seen = Seen()
-        stop = start(journal, folder, settings, follow=True).run(seen, Clock(wall.now, wall.wait))
+        stop = start(journal, folder, settings, follow=True).run(seen, wall.clock)
     assert stop is not None
     assert stop.limit == "stale_data"
     assert [record["kind"] for record in seen.records] == ["bar"] * 20 + ["stop"]
@@ -76,7 +90,7 @@ def test_silence_is_measured_by_the_clock_while_following(
     assert wall.waits == 31 + 41
     with Journal(tmp_path / "journal") as journal:
         session = start(journal, folder, settings, follow=True)
-        assert session.run(seen, Clock(wall.now, wall.wait)) == stop
+        assert session.run(seen, wall.clock) == stop
         assert journal.state is not None
         assert journal.state["seq"] == 21
 
@@ -89,7 +103,7 @@ class Repeating:
     def __init__(self, row: dict[str, Any]) -> None:
         self._row, self._polls = row, 0
 
-    def resume(self, cursor: str) -> None:
+    def resume(self, cursor: str, end: datetime | None) -> None:
         pass
 
     def poll(self) -> list[FeedBar]:
@@ -97,19 +111,212 @@ class Repeating:
         return [FeedBar(self._row, str(self._polls))]
 
 
-def test_a_feed_that_only_repeats_itself_is_silent(tmp_path: Path, make_rows: Callable[..., Rows], standin: ModuleType):
-    times = itertools.count(step=600.0)
-    clock = Clock(lambda: next(times), lambda seconds: None)
-    settings = PaperTradingSettings(limits={"stale_bars": 4, "max_drawdown": None})
+@pytest.mark.parametrize(
+    ("change", "after", "kinds"),
+    [({}, 0, ["bar", "fault", "stop"]), ({"high": 1.0}, 0, ["fault", "stop"]), ({}, 10, ["stop"])],
+)
+def test_a_feed_that_only_repeats_itself_is_waited_for_noted_once_and_silent(
+    tmp_path: Path,
+    make_rows: Callable[..., Rows],
+    standin: ModuleType,
+    change: dict[str, Any],
+    after: int,
+    kinds: list[str],
+):
+    row = {**make_rows(1)[0], **change}
+    start = row["timestamp"] + timedelta(minutes=after)
+    wall, feed = Wall(), Repeating(row)
+    settings = PaperTradingSettings(limits={"stale_bars": 4, "max_drawdown": None}, start=start)
     with Journal(tmp_path) as journal:
-        feed = Repeating(make_rows(1)[0])
         session = PaperSession.start(standin.StandInPolicy(), feed, journal, settings, bundle="stand-in")
-        stop = session.run(Seen(), clock)
-        kinds = [record["kind"] for record in journal.records()]
+        stop = session.run(Seen(), wall.clock)
+        records = list(journal.records())
     assert stop is not None
     assert stop.limit == "stale_data"
-    assert kinds == ["bar", *["fault"] * (len(kinds) - 2), "stop"]
-    assert len(kinds) < 10
+    assert [record["kind"] for record in records] == kinds
+    # One poll takes the bar; each of the others is waited after, for four bars of ten minutes.
+    assert 40 <= wall.waits <= 41
+
+
+class Newest:
+    """A feed that gives the newest bars at every look, as a connector that asks an exchange for them would."""
+
+    ended = False
+
+    def __init__(self, rows: Rows, wall: Wall) -> None:
+        self._rows, self._wall, self.polls = rows, wall, 0
+
+    def resume(self, cursor: str, end: datetime | None) -> None:
+        pass
+
+    def poll(self) -> Sequence[FeedBar]:
+        self.polls += 1
+        known = [row for row in self._rows if row["timestamp"] <= self._wall.utc()]
+        return [FeedBar(row, row["timestamp"].isoformat()) for row in known[-3:]]
+
+
+def test_bars_that_come_again_are_noted_once_in_every_process_and_together(
+    tmp_path: Path, make_rows: Callable[..., Rows], standin: ModuleType
+):
+    rows = make_rows(5)
+
+    def follow(folder: str, until: list[int]) -> list[dict[str, Any]]:
+        minutes = 0
+        for end in until:
+            wall = Wall({end - minutes: Killed.throw}, begin=rows[0]["timestamp"] + timedelta(minutes=minutes))
+            with Journal(tmp_path / folder) as journal:
+                feed = Newest(rows, wall)
+                session = PaperSession.start(standin.StandInPolicy(), feed, journal, NO_LIMITS, bundle="stand-in")
+                with pytest.raises(Killed):
+                    session.run(Seen(), wall.clock)
+                assert feed.polls <= 2 * wall.waits
+                records = list(journal.records())
+            minutes = end
+        return records
+
+    whole = follow("whole", [45])
+    assert [record["bar_end"] for record in whole if record["kind"] == "bar"] == [
+        row["timestamp"].isoformat() for row in rows
+    ]
+    noted = [record["bar_end"] for record in whole if record["kind"] == "fault"]
+    assert len(noted) == len(set(noted)) == 5
+    follow("cut", [3, 20, 21, 45])
+    for name in ("journal.jsonl", "state.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_history_that_is_passed_over_is_not_waited_for(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession]
+):
+    rows, folder = make_rows(620), tmp_path / "bars"
+    folder.mkdir()
+    for name, part in (("a", rows[:600]), ("b", rows[600:])):
+        pl.DataFrame(part).write_parquet(folder / f"{name}.parquet")
+    settings = PaperTradingSettings(limits={"stale_bars": None, "max_drawdown": None}, start=rows[600]["timestamp"])
+    for expected in (20, 0):
+        wall = Wall({3: Killed.throw})
+        with Journal(tmp_path / "journal") as journal:
+            session, seen = start(journal, folder, settings, follow=True), Seen()
+            with pytest.raises(Killed):
+                session.run(seen, wall.clock)
+        assert len(seen.records) == expected
+
+
+def test_silence_goes_on_over_restarts(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession]
+):
+    rows, path = make_rows(5), tmp_path / "bars.parquet"
+    pl.DataFrame(rows).write_parquet(path)
+    settings = PaperTradingSettings(limits={"stale_bars": 6, "max_drawdown": None})
+    last, stop, minutes = rows[-1]["timestamp"], None, []
+    begin = last
+    while stop is None:
+        wall = Wall({59: Killed.throw}, begin=begin)
+        with Journal(tmp_path / "journal") as journal, contextlib.suppress(Killed):
+            stop = start(journal, path, settings, follow=True).run(Seen(), wall.clock)
+        minutes.append(wall.waits)
+        begin = wall.utc()
+    assert stop.message == f"no usable bar for 6 bar lengths after {last.isoformat()}"
+    # A bar length is left to the second process, in which a feed that works gives its next bar.
+    assert minutes == [59, 11]
+
+
+def test_a_machine_that_was_off_for_hours_goes_on_with_bars_that_were_recorded_meanwhile_and_with_no_others(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession]
+):
+    rows = make_rows(60)
+    settings = PaperTradingSettings(limits={"stale_bars": 6, "max_drawdown": None})
+    for name, meanwhile, limit in (("recorded", rows[:50], None), ("lost", rows[:5] + rows[40:50], "stale_data")):
+        path = tmp_path / f"{name}.parquet"
+        for part, begin in ((rows[:5], rows[4]), (meanwhile, rows[49])):
+            pl.DataFrame(part).write_parquet(path)
+            wall = Wall({5: Killed.throw}, begin=begin["timestamp"])
+            with Journal(tmp_path / name) as journal:
+                session, stop = start(journal, path, settings, follow=True), None
+                with contextlib.suppress(Killed):
+                    stop = session.run(Seen(), wall.clock)
+                last = session.trader.last_end
+        assert (None if stop is None else stop.limit) == limit
+        assert last == (rows[49] if limit is None else rows[4])["timestamp"]
+
+
+def test_a_trader_told_to_go_on_after_silence_begins_to_count_it_anew(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession]
+):
+    path = tmp_path / "bars.parquet"
+    pl.DataFrame(make_rows(5)).write_parquet(path)
+    settings = PaperTradingSettings(limits={"stale_bars": 6, "max_drawdown": None})
+    for go_on, waits in ((False, 61 + 1), (True, 61)):
+        wall = Wall()
+        with Journal(tmp_path / "journal") as journal:
+            stop = start(journal, path, settings, follow=True, go_on=go_on).run(Seen(), wall.clock)
+        assert stop is not None
+        assert wall.waits == waits
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_bar_of_the_future_is_noted_and_the_real_ones_after_it_are_traded(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession], follow: bool
+):
+    rows = make_rows(40)
+    now = rows[-1]["timestamp"]
+    wrong = [{**rows[place], "timestamp": now + timedelta(days=days)} for place, days in ((0, 3650), (20, 1))]
+    # The next bar's end is no fault: clocks differ by a little.
+    early = {**rows[39], "timestamp": now + timedelta(minutes=10)}
+    path = tmp_path / "bars.parquet"
+    pl.DataFrame([wrong[0], *rows[:20], wrong[1], *rows[20:], early]).write_parquet(path)
+    settings = PaperTradingSettings(limits={"stale_bars": 6, "max_drawdown": None})
+    wall = Wall({2: Killed.throw}, begin=now)
+    with Journal(tmp_path / "journal") as journal:
+        session = start(journal, path, settings, follow=follow)
+        try:
+            # A wait of a minute has passed before a followed file is read.
+            assert session.run(Seen(), Clock(wall.now, wall.wait, lambda: now)) is None
+        except Killed:
+            assert follow
+        records = list(journal.records())
+    assert [record["kind"] for record in records] == ["fault", *["bar"] * 20, "fault", *["bar"] * 21]
+    assert session.trader.counts == {"future_bar": 2}
+    assert records[0]["notes"] == ["future_bar: ends more than a bar length ahead of the clock"]
+    assert records[-1]["notes"] == []
+
+
+def test_going_on_after_a_stop_for_a_bar_of_the_future_leaves_that_bar_out(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession]
+):
+    rows = make_rows(20)
+    now = rows[-1]["timestamp"]
+    wrong = {**rows[10], "timestamp": now + timedelta(days=1)}
+    path = tmp_path / "bars.parquet"
+    pl.DataFrame([*rows[:10], wrong, *rows[10:]]).write_parquet(path)
+    limits = {"stale_bars": 6, "max_drawdown": None}
+    settings = PaperTradingSettings(limits=limits, faults={"future_bar": "stop"})
+    clock = Wall(begin=now).clock
+    with Journal(tmp_path / "journal") as journal:
+        stop = start(journal, path, settings).run(Seen(), clock)
+        assert stop is not None
+        assert stop.limit == "future_bar"
+    with Journal(tmp_path / "journal") as journal:
+        seen = Seen()
+        assert start(journal, path, settings, go_on=True).run(seen, clock) is None
+    assert [record["bar_end"] for record in seen.records] == [row["timestamp"].isoformat() for row in rows[10:]]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_journal_is_not_continued_with_another_feed(
+    tmp_path: Path, make_rows: Callable[..., Rows], start: Callable[..., PaperSession], follow: bool
+):
+    rows = make_rows(40)
+    for name, part in (("x", rows[:20]), ("y", rows[20:])):
+        (tmp_path / name).mkdir()
+        pl.DataFrame(part).write_parquet(tmp_path / name / "bars.parquet")
+    with Journal(tmp_path / "journal") as journal:
+        start(journal, tmp_path / "x").run(Seen())
+    with Journal(tmp_path / "journal") as journal:
+        session = start(journal, tmp_path / "y" / "bars.parquet", follow=follow)
+        with pytest.raises(MarketDataError, match=r"row 19: the bar read here before ended at 2024-01-01T03:10:00"):
+            session.run(Seen(), Wall().clock)
+        assert len(list(journal.records())) == 20
 
 
 def test_after_a_stop_trading_goes_on_only_when_told_to(

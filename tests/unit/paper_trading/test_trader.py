@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import ModuleType
 from typing import Any
 
@@ -29,10 +29,10 @@ def settings(**limits: Any) -> PaperTradingSettings:
     return PaperTradingSettings(limits={**NO_LIMITS, **limits})
 
 
-def take(trader: PaperTrader, rows: Rows) -> list[JsonDict]:
+def take(trader: PaperTrader, rows: Rows, now: datetime | None = None) -> list[JsonDict]:
     """Records of rows until trading stops."""
     records = []
-    for seen in look_at([FeedBar(row, str(place)) for place, row in enumerate(rows)], bar_minutes=10):
+    for seen in look_at([FeedBar(row, str(place)) for place, row in enumerate(rows)], bar_minutes=10, now=now):
         record = trader.take(seen)
         if record is not None:
             records.append(record)
@@ -110,6 +110,42 @@ def test_a_broken_bar_is_dropped_with_its_reason(
     assert records[7]["kind"] == "fault"
     assert broken in records[7]["notes"][0]
     assert used.counts == {"faulty_bar": 1, "missing_bar": 1}
+
+
+def test_an_unused_bar_is_told_of_once_for_its_end_unless_it_stops_trading(
+    trader: Callable[..., PaperTrader], make_rows: Callable[..., Rows]
+):
+    rows = make_rows(12)
+    again = [*rows[:8], rows[7], rows[3], rows[7], rows[3], {**rows[2], "close": None}, *rows[8:], rows[7]]
+    used = trader()
+    records = take(used, again)
+    faults = [record for record in records if record["kind"] == "fault"]
+    assert [record["cursor"] for record in faults] == ["8", "9", "12"]
+    assert used.counts == {"repeated_bar": 1, "late_bar": 1, "faulty_bar": 1}
+    restored = trader()
+    restored.restore(json.loads(json.dumps(used.state())), records)
+    assert take(restored, [rows[7], rows[3]]) == []
+    stopping = settings().model_copy(update={"faults": settings().faults.model_copy(update={"repeated_bar": "stop"})})
+    stopped = trader(stopping)
+    for _ in range(2):
+        assert take(stopped, [*rows[:3], rows[2]])[-1]["stop"]["limit"] == "repeated_bar"
+        stopped.go_on()
+
+
+def test_a_bar_ahead_of_the_clock_is_refused_before_its_silence_counts(
+    trader: Callable[..., PaperTrader], make_rows: Callable[..., Rows]
+):
+    rows = make_rows(12)
+    wrong = {**rows[6], "timestamp": rows[6]["timestamp"] + timedelta(days=3650)}
+    now = rows[-1]["timestamp"] - timedelta(minutes=10)
+    used = trader(settings(stale_bars=3))
+    assert take(used, [*rows[:6], wrong], now)[-1]["notes"][0].startswith("future_bar: ends more than a bar length")
+    assert used.stopped is None
+    assert [record["kind"] for record in take(used, rows[6:], now)] == ["bar"] * 6
+    stopped = trader(settings(stale_bars=3))
+    assert take(stopped, [*rows[:6], wrong])[-1]["stop"]["limit"] == "stale_data"
+    stopped.go_on()
+    assert [record["kind"] for record in take(stopped, [wrong, *rows[6:]], now)] == ["fault", *["bar"] * 6]
 
 
 def test_a_fault_may_stop_trading(trader: Callable[..., PaperTrader], make_rows: Callable[..., Rows]):
