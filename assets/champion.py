@@ -1,6 +1,8 @@
 """Promotion: a new bundle beside the champion on the validation window; the alias moves only to a better one."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from resources.registry import BundleRegistry, RegisteredBundle
 
 CHAMPION_COMPARISON: Final = "champion_comparison"
+# Its own id marks a run that failed because the registry did not answer: the sensor asks for it again.
+AWAY_TAG: Final = "archetype/registry_away"
 _SHOWN: Final = ("total_return", "sharpe", "max_drawdown")
 
 
@@ -36,22 +40,39 @@ def champion_comparison(
 ) -> dg.MaterializeResult[Any]:
     """The exported bundle as a registered model, judged beside the champion on the validation window; the better stays.
 
-    The test split is not read. Where the registry does not answer the run fails and the alias stays where it is.
+    The test split is not read. The comparison is written into the registry before the alias moves, so where the
+    registry does not answer the run fails, the alias stays where it is, and the sensor asks for the run again. Only
+    where the very move is not answered may the alias have moved; the next comparison finds it as it is.
     """
     resources = cast(StageResources, context.resources)
     pair = context.partition_key
     with clear_failure(context):
         settings = resources.settings.load()
         verify_current("onnx_policy", pair, store=resources.store, settings=settings)
-        registry = _registry(resources)
-        with resources.store.lock(CHAMPION_COMPARISON, pair):
-            made, candidate, champion = _compare(registry, settings, pair, market_bars, onnx_policy)
-            if made.promotes:
-                registry.promote(candidate, instead_of=champion, pair=pair)
-            registry.note(candidate, _tags(made, champion))
+        with _marked_where_away(context):
+            registry = _registry(resources)
+            with resources.store.lock(CHAMPION_COMPARISON, pair):
+                made, candidate, champion = _compare(registry, settings, pair, market_bars, onnx_policy)
+                # Beside itself a champion would lose the record of why it is one.
+                if champion is None or candidate.bundle != champion.bundle:
+                    registry.note(candidate, _tags(made, champion))
+                if made.promotes:
+                    registry.promote(candidate, instead_of=champion, pair=pair)
     verdict = _verdict(made, candidate, champion)
     resources.progress.note(context.log, f"{pair} {CHAMPION_COMPARISON}: {verdict}")
     return dg.MaterializeResult(metadata=_describe(made, candidate, champion, verdict))
+
+
+@contextmanager
+def _marked_where_away(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Tag the run where the registry does not answer."""
+    from resources.registry import RegistryAwayError
+
+    try:
+        yield
+    except RegistryAwayError:
+        context.instance.add_run_tags(context.run.run_id, {AWAY_TAG: context.run.run_id})
+        raise
 
 
 def _registry(resources: StageResources) -> "BundleRegistry":
@@ -83,7 +104,7 @@ def _compare(
 def _tags(made: "Comparison", champion: "RegisteredBundle | None") -> dict[str, Any]:
     against = "none" if champion is None else champion.version
     values = {f"archetype.validation.{name}": getattr(made.candidate.performance, name) for name in _SHOWN}
-    return {"archetype.compared_with_version": against, "archetype.promoted": made.promotes, **values}
+    return {"archetype.compared_with_version": against, "archetype.promotes": made.promotes, **values}
 
 
 def _verdict(made: "Comparison", candidate: "RegisteredBundle", champion: "RegisteredBundle | None") -> str:

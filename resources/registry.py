@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from archetype_dagster.deployment.bundle import read_bundle
 from archetype_dagster.errors import ArchetypeError
 from archetype_dagster.market.bars import BARS_SCHEMA, MIN_BOOK_LEVELS, book_columns
+from resources.failure import may_pass
 from resources.mlflow_runs import MlflowStore
 
 # The upload's own bars would break into the run's log.
@@ -38,6 +39,10 @@ _ABSENT: Final = {ErrorCode.Name(code) for code in (RESOURCE_DOES_NOT_EXIST, INV
 
 class RegistryError(ArchetypeError):
     """The model registry does not answer, or does not hold what it should."""
+
+
+class RegistryAwayError(RegistryError):
+    """The model registry does not answer; it may do so later."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +165,7 @@ class BundleRegistry:
             folders = [entry for entry in (Path(model) / "data").iterdir() if entry.is_dir()]
         if len(folders) != 1:
             raise RegistryError(
-                f"version {registered.version} of {registered.name} holds {len(folders)} folders instead of one "
-                "bundle; no alias was moved"
+                f"version {registered.version} of {registered.name} holds {len(folders)} folders instead of one bundle"
             )
         read_bundle(folders[0], expected_hash=registered.bundle)
         return folders[0]
@@ -175,7 +179,8 @@ class BundleRegistry:
             pair: traded pair.
 
         Raises:
-            RegistryError: another champion was made meanwhile, or the registry does not answer.
+            RegistryError: another champion was made meanwhile, and the alias stays with it; or the registry does not
+                answer, and the message says whether the alias may have moved.
         """
         now = self.champion(pair)
         if now != instead_of:
@@ -183,7 +188,7 @@ class BundleRegistry:
                 f"the champion of {pair} is now version {now.version if now else 'none'}, compared was with "
                 f"{instead_of.version if instead_of else 'none'}; compare again"
             )
-        with _answering():
+        with _answering("whether the alias moved is not known; compare again, which settles it"):
             self.store.client.set_registered_model_alias(registered.name, CHAMPION, registered.version)
 
     def note(self, registered: RegisteredBundle, tags: Mapping[str, Any]) -> None:
@@ -219,19 +224,20 @@ def bundle_signature() -> ModelSignature:
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
+def _answering(outcome: str = "this call moves no alias") -> Iterator[None]:
+    """Errors of the registry in one line, with what they mean for the alias."""
     try:
         yield
     except (MlflowException, OSError) as error:
         code = getattr(error, "error_code", None)
         # A message may hold the address and with it a password, unless the registry itself wrote it.
         told = str(error) if code in _ABSENT else f"{type(error).__name__}{f' {code}' if code else ''}"
-        raise RegistryError(f"the MLflow model registry cannot be used ({told}); no alias was moved") from error
+        local = isinstance(error, OSError) and error.errno is not None and not may_pass(error)
+        kind = RegistryError if local or code in _ABSENT else RegistryAwayError
+        raise kind(f"the MLflow model registry cannot be used ({told}); {outcome}") from error
 
 
 def _registered(found: Any) -> RegisteredBundle:
     if HASH_TAG not in found.tags:
-        raise RegistryError(
-            f"version {found.version} of {found.name} was not registered as a bundle; no alias was moved"
-        )
+        raise RegistryError(f"version {found.version} of {found.name} was not registered as a bundle")
     return RegisteredBundle(found.name, str(found.version), found.tags[HASH_TAG], found.source)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from archetype_dagster.artifacts import MANIFEST_NAME, file_hash, json_hash, read_json, write_json
 from archetype_dagster.deployment.interfaces import require_interfaces
+from archetype_dagster.deployment.manifest_fields import ManifestFields
 from archetype_dagster.deployment.rules import BUNDLE_VERSION, RULES, feature_hash
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.bar_costs import BarCosts
@@ -66,112 +66,112 @@ def read_bundle(directory: Path, *, expected_hash: str | None = None) -> Bundle:
 
     Raises:
         ArtifactError: a file is missing, changed or not listed; another schema version; features, rules or actions
-            that this version does not compute; another bundle than expected. The message says which.
+            that this version does not compute; a field that is missing or of another kind; another bundle than
+            expected. The message says which.
     """
     directory = Path(directory)
     whole = verify_files(directory, required=(POLICY_FILE, SCALER_FILE))
     if expected_hash is not None and whole != expected_hash:
         raise ArtifactError(f"{directory} is the bundle {whole[:12]}, expected {expected_hash[:12]}")
-    path = directory / POLICY_FILE
-    manifest = read_json(path)
-    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if version != BUNDLE_VERSION:
-        newer = isinstance(version, int) and version > BUNDLE_VERSION
-        remedy = "upgrade archetype-dagster" if newer else _AGAIN
-        raise ArtifactError(f"{path} has schema version {version}, this version reads {BUNDLE_VERSION}; {remedy}")
-    scaler = FeatureScaler.load(directory / SCALER_FILE)
-    try:
-        _require_known(path, manifest, scaler)
-        require_interfaces(manifest)
-        knots = manifest["impact_curve"]
-        curve = ImpactCurve(*(np.asarray(knots[name], dtype=np.float64) for name in ("notional", "distance_bps")))
-        costs = BarCosts(
-            float(manifest["max_position"]), float(manifest["commission_rate"]), manifest["depth_policy"], curve
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(f"{path} is not the manifest of a policy ({error!r}); {_AGAIN}") from error
-    return Bundle(directory, manifest, whole, scaler, costs)
+    manifest = ManifestFields.read(directory / POLICY_FILE, remedy=_AGAIN)
+    manifest.version(BUNDLE_VERSION)
+    _require_known(manifest)
+    scaler = _read_scaler(directory / SCALER_FILE)
+    costs = _read_costs(manifest)
+    require_interfaces(manifest.values, file=manifest.path)
+    return Bundle(directory, manifest.values, whole, scaler, costs)
 
 
-def verify_files(directory: Path, *, required: Sequence[str]) -> str:
+def verify_files(directory: Path, *, required: Sequence[str], remedy: str = _AGAIN) -> str:
     """Compare all files of a folder with its checksums, which must list those required; the hash of the whole.
+
+    Args:
+        directory: the folder.
+        required: names of files.
+        remedy: what to do where one is wrong.
 
     Raises:
         ArtifactError: a file is missing, changed or not listed.
     """
     sums = read_json(directory / CHECKSUMS_FILE)
     if not isinstance(sums, dict) or not isinstance(sums.get("files"), dict):
-        raise ArtifactError(f"{directory / CHECKSUMS_FILE} lists no files; {_AGAIN}")
+        raise ArtifactError(f"{directory / CHECKSUMS_FILE} lists no files; {remedy}")
     hashes = sums["files"]
     if sums.get("bundle") != json_hash(hashes):
-        raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not have the hash it states for the bundle; {_AGAIN}")
+        raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not have the hash it states for the bundle; {remedy}")
     for name in hashes:
         if not (directory / name).is_file():
-            raise ArtifactError(f"{directory / name} is missing although {CHECKSUMS_FILE} lists it; {_AGAIN}")
+            raise ArtifactError(f"{directory / name} is missing although {CHECKSUMS_FILE} lists it; {remedy}")
     for name, expected in hashes.items():
         if file_hash(directory / name) != expected:
-            raise ArtifactError(f"{directory / name} does not have the hash {CHECKSUMS_FILE} states; {_AGAIN}")
+            raise ArtifactError(f"{directory / name} does not have the hash {CHECKSUMS_FILE} states; {remedy}")
     for name in required:
         if name not in hashes:
-            raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not list {name}; {_AGAIN}")
+            raise ArtifactError(f"{directory / CHECKSUMS_FILE} does not list {name}; {remedy}")
     known = {*hashes, CHECKSUMS_FILE, MANIFEST_NAME}
     for path in sorted(directory.rglob("*")):
         if path.is_file() and path.relative_to(directory).as_posix() not in known:
-            raise ArtifactError(f"{path} is not listed in {CHECKSUMS_FILE}: a bundle holds nothing else; {_AGAIN}")
+            raise ArtifactError(f"{path} is not listed in {CHECKSUMS_FILE}: a bundle holds nothing else; {remedy}")
     return str(sums["bundle"])
 
 
-def _require_known(path: Path, manifest: JsonDict, scaler: FeatureScaler) -> None:
-    """Compare the manifest with what this version computes."""
-    names = manifest["feature_names"]
+def _require_known(manifest: ManifestFields) -> None:
+    """Compare the manifest with what this version computes, and all that the rules run on with what they can run on."""
+    names = manifest.items("feature_names")
     if names != list(FEATURE_NAMES):
         differing = [(i, a, b) for i, (a, b) in enumerate(zip(names, FEATURE_NAMES, strict=False)) if a != b]
         where = f"feature {differing[0][0]} is {differing[0][1]!r}, here {differing[0][2]!r}" if differing else ""
         raise ArtifactError(
-            f"{path} names {len(names)} features, this version computes {len(FEATURE_NAMES)}"
+            f"{manifest.path} names {len(names)} features, this version computes {len(FEATURE_NAMES)}"
             f"{': ' if where else ''}{where}; {_AGAIN}"
         )
-    facts: dict[str, tuple[Any, Any]] = {
-        "feature_hash": (manifest["feature_hash"], feature_hash()),
-        "warmup_bars": (manifest["warmup_bars"], WARMUP_BARS),
-        "actions": (manifest["actions"], list(ACTION_NAMES)),
-        "rules": (json_hash(manifest["rules"]), json_hash(RULES)),
-        "hindsight": (manifest["hindsight"], False),
-        "the scaler's features": (len(scaler.mean), len(FEATURE_NAMES)),
-    }
-    for name, (found, expected) in facts.items():
-        if found != expected:
-            raise ArtifactError(f"{path}: {name} is {found}, this version computes with {expected}; {_AGAIN}")
-    choices = {
-        "decoding": (manifest["decoding"], ("argmax", "single_change")),
-        "override": (manifest["override"], (None, "step", "hold")),
-        "horizon_boundary": (manifest["horizon_boundary"], ("carry", "settle")),
-        "feature_scale": (manifest["feature_scale"], ("relative", "raw")),
-        "depth_policy": (manifest["depth_policy"], ("extrapolate", "last_level", "reject")),
-    }
-    for name, (found, allowed) in choices.items():
-        if found not in allowed:
-            raise ArtifactError(f"{path}: {name} must be one of {allowed}, got {found!r}; {_AGAIN}")
-    _require_numbers(path, manifest)
-    if not {"selector", "decoder"} <= set(manifest["graphs"]) <= {"selector", "decoder", "refiner"}:
-        raise ArtifactError(f"{path} must name the graphs selector and decoder, got {sorted(manifest['graphs'])}")
-    listed = {graph["file"] for graph in manifest["graphs"].values()}
-    found_graphs = {name.name for name in path.parent.glob("*.onnx")}
-    if listed != found_graphs:
-        raise ArtifactError(f"{path} names the graphs {sorted(listed)}, the bundle holds {sorted(found_graphs)}")
-    if (manifest["override"] is None) != ("refiner" not in manifest["graphs"]):
-        raise ArtifactError(f"{path} must have an override rule exactly where it has a refiner; {_AGAIN}")
-
-
-def _require_numbers(path: Path, manifest: JsonDict) -> None:
-    """Bars, money and names that the rules run on, which no graph vouches for."""
-    for name, least in (("horizon_bars", 1), ("bar_minutes", 1), ("execution_delay_bars", 0)):
-        found = manifest[name]
-        if type(found) is not int or found < least:
-            raise ArtifactError(f"{path}: {name} must be an integer of at least {least}, got {found!r}; {_AGAIN}")
-    size, rate = float(manifest["max_position"]), float(manifest["commission_rate"])
-    if not (0 < size < inf and 0 <= rate < 1):
-        raise ArtifactError(f"{path}: no position or commission, max_position {size}, commission_rate {rate}; {_AGAIN}")
+    manifest.equal("feature_hash", feature_hash())
+    manifest.equal("warmup_bars", WARMUP_BARS)
+    manifest.equal("actions", list(ACTION_NAMES))
+    manifest.equal("rules", RULES)
+    manifest.equal("hindsight", False)
+    manifest.choice("decoding", ("argmax", "single_change"))
+    override = manifest.choice("override", (None, "step", "hold"))
+    manifest.choice("horizon_boundary", ("carry", "settle"))
+    manifest.choice("feature_scale", ("relative", "raw"))
+    manifest.choice("depth_policy", ("extrapolate", "last_level", "reject"))
+    for name in ("horizon_bars", "bar_minutes", "num_codes", "selector_lookback_bars", "refiner_lookback_bars"):
+        manifest.integer(name, least=1)
+    manifest.integer("execution_delay_bars", least=0)
     for name in ("pair", "base", "quote"):
-        if not isinstance(manifest[name], str):
-            raise ArtifactError(f"{path}: {name} must be a name, got {manifest[name]!r}; {_AGAIN}")
+        manifest.text(name)
+    graphs = manifest.table("graphs")
+    if not {"selector", "decoder"} <= set(graphs.values) <= {"selector", "decoder", "refiner"}:
+        raise ArtifactError(f"{manifest.path} must name the graphs selector and decoder, got {sorted(graphs.values)}")
+    listed = {graphs.table(name).text("file") for name in graphs.values}
+    found = {graph.name for graph in manifest.path.parent.glob("*.onnx")}
+    if listed != found:
+        raise ArtifactError(f"{manifest.path} names the graphs {sorted(listed)}, the bundle holds {sorted(found)}")
+    if (override is None) != ("refiner" not in graphs.values):
+        raise ArtifactError(f"{manifest.path} must have an override rule exactly where it has a refiner; {_AGAIN}")
+
+
+def _read_scaler(path: Path) -> FeatureScaler:
+    """The scaler, whose numbers must be as many as the features are."""
+    fields = ManifestFields.read(path, remedy=_AGAIN)
+    fields.number("clip_sigma")
+    for name in ("mean", "std"):
+        count = len(fields.numbers(name))
+        if count != len(FEATURE_NAMES):
+            raise fields.refusal(name, f"must have {len(FEATURE_NAMES)} numbers, one a feature, got {count}")
+    return FeatureScaler.load(path)
+
+
+def _read_costs(manifest: ManifestFields) -> BarCosts:
+    size, rate = manifest.number("max_position"), manifest.number("commission_rate")
+    if size <= 0:
+        raise manifest.refusal("max_position", f"must be a number above 0, got {size}")
+    if not 0 <= rate < 1:
+        raise manifest.refusal("commission_rate", f"must be a number from 0 to below 1, got {rate}")
+    knots = manifest.table("impact_curve")
+    notional, distance = (np.array(knots.numbers(name)) for name in ("notional", "distance_bps"))
+    try:
+        curve = ImpactCurve(notional, distance)
+    except ValueError as error:
+        raise manifest.refusal("impact_curve", f"is not a curve ({error})") from error
+    return BarCosts(size, rate, manifest.value("depth_policy"), curve)

@@ -105,7 +105,7 @@ def export_policy(
         "parents": dict(parents or {}),
         "seed": settings.seed,
     }
-    require_interfaces(manifest)
+    require_interfaces(manifest, file=directory / POLICY_FILE)
     scaler.save(directory / SCALER_FILE)
     write_json(directory / POLICY_FILE, manifest)
     seal_bundle(directory, [POLICY_FILE, SCALER_FILE, *(graph.file for graph in graphs.values())])

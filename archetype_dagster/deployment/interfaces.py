@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
+from archetype_dagster.artifacts import json_hash
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.feature_formulas import FEATURE_NAMES
 from archetype_dagster.types import ACTION_NAMES, JsonDict
 
 _DTYPES: Final = {"code": "int64", "base_action": "int64"}
+_AGAIN: Final = "export the policy again"
 
 
 def expected_interfaces(manifest: JsonDict, hidden_size: int) -> dict[str, JsonDict]:
@@ -37,21 +40,35 @@ def expected_interfaces(manifest: JsonDict, hidden_size: int) -> dict[str, JsonD
     }
 
 
-def require_interfaces(manifest: JsonDict) -> None:
+def require_interfaces(manifest: JsonDict, *, file: Path) -> None:
     """Compare the interfaces that a manifest states with those that its numbers call for.
 
+    Args:
+        manifest: with the numbers and, in `graphs`, an object for each graph.
+        file: where the manifest lies, or will lie.
+
     Raises:
-        ArtifactError: they differ; the message names the graph and both.
+        ArtifactError: they differ; the message names file, graph and both.
     """
     graphs = manifest["graphs"]
-    hidden_size = int(graphs["decoder"]["outputs"][1]["shape"][1])
-    for name, expected in expected_interfaces(manifest, hidden_size).items():
+    for name, expected in expected_interfaces(manifest, _hidden_size(graphs["decoder"], file)).items():
         for side, values in expected.items():
-            if graphs[name][side] != values:
-                raise ArtifactError(
-                    f"the {name}'s {side} are {graphs[name][side]}, this version needs {values}; "
-                    "export the policy again"
-                )
+            found = graphs[name].get(side)
+            # Of the JSON texts, because to Python 1 and True are equal.
+            if json_hash(found) != json_hash(values):
+                raise ArtifactError(f"{file}: the {name}'s {side} are {found}, this version needs {values}; {_AGAIN}")
+
+
+def _hidden_size(decoder: JsonDict, file: Path) -> int:
+    """Size of the decoder's state, the only number of the interfaces that nothing else states."""
+    try:
+        size = decoder["outputs"][1]["shape"][1]
+    except (LookupError, TypeError):
+        size = None
+    if type(size) is not int or size < 1:
+        outputs = decoder.get("outputs")
+        raise ArtifactError(f"{file}: the decoder's outputs are {outputs}, the second must be a state; {_AGAIN}")
+    return size
 
 
 def _market(lookback_bars: int, features: int) -> dict[str, list[int]]:

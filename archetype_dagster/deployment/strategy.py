@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from archetype_dagster.backtest.engine.orders import Target
 from archetype_dagster.backtest.engine.strategy import BaseStrategy
 from archetype_dagster.deployment.onnx_policy import Decision, OnnxPolicy
 from archetype_dagster.deployment.sessions import CPU
-from archetype_dagster.errors import ArtifactError
+from archetype_dagster.errors import ArtifactError, MarketDataError
+from archetype_dagster.market.feature_formulas import WARMUP_BARS
+from archetype_dagster.market.single_bar import bar_end
 from archetype_dagster.types import FLAT, JsonDict
 
 
@@ -20,9 +23,13 @@ class OnnxPolicyStrategy(BaseStrategy):
     """Holds the position that a bundle's policy wants; flat on bars without features.
 
     The engine executes with the delay of its own settings, which must be the manifest's `execution_delay_bars`. Net
-    values are then the evaluation's. Under `horizon_boundary: settle` a horizon's first bar closes the position
-    before it trades; the engine's second order of that bar meets the book that the first one left, where the
+    values are the evaluation's where commission, depth policy and impact curve are the manifest's too, of which the
+    engine tells a strategy nothing. Under `horizon_boundary: settle`, the manifest's, a horizon's first bar closes the
+    position before it trades; the engine's second order of that bar meets the book that the first one left, where the
     evaluation prices both on the same book.
+
+    Bars of another length are refused, since the policy would take each for the first after a gap and stay flat: a bar
+    that ends sooner after the last one than one bar length, or the 60th in a row that ends later.
 
     Args:
         onnx_path: the bundle's folder.
@@ -44,6 +51,9 @@ class OnnxPolicyStrategy(BaseStrategy):
         providers: Sequence[str] = (CPU,),
     ) -> None:
         self.policy = OnnxPolicy.load(onnx_path, providers)
+        self._length = timedelta(minutes=int(self.policy.manifest["bar_minutes"]))
+        self._last: datetime | None = None
+        self._gaps = 0
         self._leg: Instrument | None = None
         if leg_specs is not None:
             if len(leg_specs) != 1:
@@ -57,14 +67,15 @@ class OnnxPolicyStrategy(BaseStrategy):
             observation: a row of a bars table by column name; see `OnnxPolicy.on_bar`.
 
         Raises:
-            MarketDataError: as `OnnxPolicy.on_bar`.
+            MarketDataError: as `OnnxPolicy.on_bar`, or a bar of another length than the bundle's.
         """
-        decision = self.policy.on_bar(observation)
+        decision = self._decide(observation)
         return FLAT if decision is None else decision.action
 
     def on_start(self, ctx: BarContext) -> None:
         """Begin a run without memory of an earlier one; `ArtifactError` where leg or delay are not the bundle's."""
         self.policy.reset()
+        self._last, self._gaps = None, 0
         delay = self.policy.manifest["execution_delay_bars"]
         if ctx.execution_delay_bars != delay:
             raise ArtifactError(
@@ -74,13 +85,27 @@ class OnnxPolicyStrategy(BaseStrategy):
             self._leg = self._known(ctx.instruments[0])
 
     def on_bar(self, bar: Bar, ctx: BarContext) -> list[Target]:
-        """The position wanted from this bar's end on."""
+        """The position wanted from this bar's end on; `MarketDataError` as `predict`."""
         leg = self._leg or bar.instrument
-        decision = self.policy.on_bar(ctx.row(instrument=leg))
+        decision = self._decide(ctx.row(instrument=leg))
         if decision is None:
             return [Target(leg, 0.0)]
         wanted = Target(leg, self.policy.position(decision.action), tag=_tag(decision))
         return [Target(leg, 0.0), wanted] if self._settles(decision) else [wanted]
+
+    def _decide(self, row: Mapping[str, Any]) -> Decision | None:
+        end = bar_end(row)
+        # The policy itself refuses a bar that is not later than the last.
+        step = self._length if self._last is None else end - self._last
+        gaps = self._gaps + 1 if step > self._length else 0
+        rule = f"bars must be {self._length} long as the bundle's are"
+        if timedelta(0) < step < self._length:
+            raise MarketDataError(f"{rule}, got {end} only {step} after the last", field="timestamp")
+        if gaps >= WARMUP_BARS:
+            raise MarketDataError(f"{rule}, got {gaps} in a row after a gap, the last of {step}", field="timestamp")
+        decision = self.policy.on_bar(row)
+        self._last, self._gaps = end, gaps
+        return decision
 
     def _settles(self, decision: Decision) -> bool:
         return decision.tau == 0 and self.policy.manifest["horizon_boundary"] == "settle"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import mlflow.pyfunc
 import polars as pl
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
 
+from archetype_dagster import champion_sensor
 from archetype_dagster.artifacts import Artifact, open_artifact, publish_artifact, read_json, write_json
-from archetype_dagster.champion_sensor import new_bundle
+from archetype_dagster.champion_sensor import TRY_TAG, new_bundle
 from archetype_dagster.deployment import OnnxPolicy
 from archetype_dagster.deployment.bundle import POLICY_FILE, seal_bundle
 from archetype_dagster.errors import ArtifactError, SealedSplitError
@@ -26,6 +30,7 @@ from archetype_dagster.pipeline.manifests import stage_manifest
 from archetype_dagster.pipeline.stages import STAGES
 from archetype_dagster.settings import Settings, load_settings
 from archetype_dagster.settings.paper_trading import ChampionSettings
+from assets.champion import AWAY_TAG
 from resources.registry import CHAMPION as ALIAS
 from resources.registry import BundleRegistry, RegistryError
 from resources.settings import SettingsResource
@@ -87,9 +92,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def compare(
-    market: Market, define: Define, instance: dg.DagsterInstance, tracking: TrackingResource
+    root: Path, define: Define, instance: dg.DagsterInstance, tracking: TrackingResource
 ) -> dg.ExecuteInProcessResult:
-    job = define(market.root, CHANGES, tracking).resolve_job_def(CHAMPION)
+    job = define(root, CHANGES, tracking).resolve_job_def(CHAMPION)
     return job.execute_in_process(partition_key="ETH", instance=instance, raise_on_error=False)
 
 
@@ -99,13 +104,24 @@ def verdict(result: dg.ExecuteInProcessResult) -> Mapping[str, Any]:
     return {name: value.value for name, value in made.metadata.items()}
 
 
+def reason(failed: dg.ExecuteInProcessResult) -> str:
+    assert not failed.success
+    (failure,) = failed.filter_events(lambda event: event.is_step_failure)
+    return failure.step_failure_data.user_failure_data.description
+
+
+def noted(client: MlflowClient, version: str) -> tuple[str | None, str | None]:
+    tags = client.get_model_version("archetype-ETH", version).tags
+    return tags.get("archetype.promotes"), tags.get("archetype.compared_with_version")
+
+
 @pytest.mark.slow
 def test_the_alias_moves_only_to_a_better_bundle(market: Market, define_tiny: Define, instance: dg.DagsterInstance):
     tracking = TrackingResource(experiment="moves")
     told = []
     for bundle in (market.middle, market.worst, market.best, market.best):
         market.export(bundle)
-        told.append(verdict(compare(market, define_tiny, instance, tracking)))
+        told.append(verdict(compare(market.root, define_tiny, instance, tracking)))
     assert [one["verdict"] for one in told] == [
         "version 1 is the first champion",
         "version 2 is no better than champion 1",
@@ -118,16 +134,17 @@ def test_the_alias_moves_only_to_a_better_bundle(market: Market, define_tiny: De
     client = MlflowClient(tracking_uri=f"sqlite:///{market.root.parent / 'mlruns' / 'mlflow.db'}")
     assert client.get_model_version_by_alias("archetype-ETH", ALIAS).version == 3
     assert len(client.search_model_versions("name = 'archetype-ETH'")) == 3
-    tags = client.get_model_version("archetype-ETH", "2").tags
-    assert (tags["archetype.promoted"], tags["archetype.compared_with_version"]) == ("False", "1")
+    assert [noted(client, version) for version in "123"] == [("True", "none"), ("False", "1"), ("True", "1")]
 
     # Without an answer the run fails with a clear line, and the alias is where it was.
     away = TrackingResource(tracking_uri="http://127.0.0.1:9", experiment="moves")
-    for broken, message in ((away, "model registry cannot be used"), (TrackingResource(enabled=False), "switched off")):
-        failed = compare(market, define_tiny, instance, broken)
-        assert not failed.success
-        (failure,) = failed.filter_events(lambda event: event.is_step_failure)
-        assert message in failure.step_failure_data.user_failure_data.description
+    for broken, message, comes_again in (
+        (away, "model registry cannot be used", True),
+        (TrackingResource(enabled=False), "switched off", False),
+    ):
+        failed = compare(market.root, define_tiny, instance, broken)
+        assert message in reason(failed)
+        assert (instance.get_run_by_id(failed.run_id).tags.get(AWAY_TAG) == failed.run_id) == comes_again
     assert client.get_model_version_by_alias("archetype-ETH", ALIAS).version == 3
 
     registry = BundleRegistry.connect(None, "moves", result_root=market.root)
@@ -136,6 +153,41 @@ def test_the_alias_moves_only_to_a_better_bundle(market: Market, define_tiny: De
     with pytest.raises(RegistryError, match="the champion of ETH is now version 3, compared was with none"):
         registry.promote(champion, instead_of=None, pair="ETH")
     assert registry.champion("BTC") is None
+
+
+@pytest.mark.slow
+def test_a_registry_that_dies_in_between_is_told_as_it_is_and_the_next_comparison_settles_it(
+    market: Market, define_tiny: Define, instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    market.export(market.middle)
+    root = Path(shutil.copytree(market.root, tmp_path / "result"))
+    tracking, moves = TrackingResource(experiment="dies"), MlflowClient.set_registered_model_alias
+
+    def dies(*_: Any) -> None:
+        raise MlflowException("gone", error_code=TEMPORARILY_UNAVAILABLE)
+
+    def dies_afterwards(client: MlflowClient, *arguments: Any) -> None:
+        moves(client, *arguments)
+        dies()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(MlflowClient, "set_model_version_tag", dies)
+        assert "TEMPORARILY_UNAVAILABLE); this call moves no alias" in reason(
+            compare(root, define_tiny, instance, tracking)
+        )
+    registry = BundleRegistry.connect(None, "dies", result_root=root)
+    assert registry.champion("ETH") is None
+    for move, stands in ((dies, None), (dies_afterwards, "1")):
+        with monkeypatch.context() as broken:
+            broken.setattr(MlflowClient, "set_registered_model_alias", move)
+            told = reason(compare(root, define_tiny, instance, tracking))
+        assert "whether the alias moved is not known; compare again" in told
+        champion = registry.champion("ETH")
+        assert (None if champion is None else champion.version) == stands
+        assert noted(registry.store.client, "1") == ("True", "none")
+    again = verdict(compare(root, define_tiny, instance, tracking))
+    assert again["verdict"] == "version 1 is the champion already"
+    assert noted(registry.store.client, "1") == ("True", "none")
 
 
 def test_a_registered_bundle_is_a_model_without_pickle_that_decides_as_it_did(market: Market, tmp_path: Path):
@@ -264,17 +316,20 @@ def exported_event(instance: dg.DagsterInstance, pair: str, content: str, overri
     return result.run_id
 
 
+def tick(
+    instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, cursor: str | None
+) -> tuple[list[dg.RunRequest], str | None]:
+    context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+    data = new_bundle.evaluate_tick(context)
+    return list(data.run_requests or []), data.cursor or cursor
+
+
 def test_the_sensor_notices_each_pairs_newest_bundle_once(
     define_tiny: Define, tmp_path: Path, instance: dg.DagsterInstance
 ):
     repository = define_tiny(tmp_path / "result").get_repository_def()
     assert repository.get_sensor_def("new_bundle").job_name == CHAMPION
-
-    def look(cursor: str | None) -> tuple[list[dg.RunRequest], str | None]:
-        context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
-        data = new_bundle.evaluate_tick(context)
-        return list(data.run_requests or []), data.cursor or cursor
-
+    look = partial(tick, instance, repository)
     assert look(None) == ([], None)
     exported_event(instance, "ETH", "old", {"seed": 1})
     exported_event(instance, "BTC", "other", {})
@@ -297,3 +352,73 @@ def test_the_sensor_notices_each_pairs_newest_bundle_once(
     exported_event(instance, "ETH", "old", {})
     (request,), _ = look(cursor)
     assert request.run_key not in keys, "a bundle that comes back is compared again"
+
+
+def test_the_sensor_goes_on_after_bundles_reported_by_hand(
+    define_tiny: Define, tmp_path: Path, instance: dg.DagsterInstance
+):
+    look = partial(tick, instance, define_tiny(tmp_path / "result").get_repository_def())
+    exported_event(instance, "ETH", "old", {})
+    _, cursor = look(None)
+    for pair in ("ETH", "nobody's", None):
+        instance.report_runless_asset_event(dg.AssetMaterialization("onnx_policy", partition=pair))
+    (request,), later = look(cursor)
+    assert (request.partition_key, request.tags["archetype/reason"]) == ("ETH", "reported by hand")
+    assert look(later) == ([], later)
+    exported_event(instance, "ETH", "old", {})
+    (request,), _ = look(later)
+    assert request.partition_key == "ETH", "what was there in between says nothing of its content"
+
+
+def failed_comparison(instance: dg.DagsterInstance, *, away: bool = True, tries: int = 0, seed: int = 0) -> str:
+    """A run of the comparison's name for ETH that fails as it does where the registry is away, and its id."""
+
+    @dg.op(required_resource_keys={"settings"})
+    def fails(context) -> None:
+        if away:
+            context.instance.add_run_tags(context.run_id, {AWAY_TAG: context.run_id})
+        raise dg.Failure("the registry does not answer", allow_retries=False)
+
+    @dg.job(name=CHAMPION, resource_defs={"settings": SettingsResource.configure_at_launch()})
+    def comparison() -> None:
+        fails()
+
+    tags = {"dagster/partition": "ETH", **({TRY_TAG: str(tries)} if tries else {})}
+    result = comparison.execute_in_process(
+        run_config={"resources": {"settings": {"config": {"overrides": {"seed": seed}}}}},
+        instance=instance,
+        tags=tags,
+        raise_on_error=False,
+    )
+    return result.run_id
+
+
+def test_a_comparison_that_failed_for_want_of_the_registry_is_asked_for_again_five_times(
+    define_tiny: Define, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+):
+    look = partial(tick, instance, define_tiny(tmp_path / "result").get_repository_def())
+    exported_event(instance, "ETH", "new", {})
+    _, cursor = look(None)
+    failed_comparison(instance)
+    assert look(cursor) == ([], cursor), "it waits first"
+    monkeypatch.setattr(champion_sensor, "_FIRST_WAIT_SECONDS", 0.0)
+    keys = set()
+    for tries in range(5):
+        run_id = failed_comparison(instance, tries=tries, seed=tries)
+        (request,), again = look(cursor)
+        assert again == cursor
+        assert look(cursor) == ([request], cursor), "the key keeps it from running twice"
+        keys.add(request.run_key)
+        assert (request.partition_key, request.tags[TRY_TAG]) == ("ETH", str(tries + 1))
+        assert run_id in request.tags["archetype/reason"]
+        assert request.run_config == {"resources": {"settings": {"config": {"overrides": {"seed": tries}}}}}
+    assert len(keys) == 5
+    failed_comparison(instance, tries=5)
+    assert look(cursor) == ([], cursor), "it is given up"
+    failed_comparison(instance)
+    failed_comparison(instance, away=False)
+    assert look(cursor) == ([], cursor), "the newest failed for another reason"
+    failed_comparison(instance)
+    exported_event(instance, "ETH", "newer", {})
+    (request,), _ = look(cursor)
+    assert TRY_TAG not in request.tags, "a new bundle begins anew"

@@ -1,10 +1,11 @@
 """A small market with a gap and untrained policies whose choices vary, shared by the tests of deployment."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
@@ -158,5 +159,37 @@ def resealed() -> Callable[..., Path]:
         write_json(target / POLICY_FILE, manifest)
         seal_bundle(target, [path.name for path in target.iterdir() if path.name != CHECKSUMS_FILE])
         return target
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def malformed() -> Callable[[Any], Iterator[tuple[str, Any]]]:
+    """A manifest with one thing wrong at a time, anywhere in it: gone, or of another kind."""
+
+    def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        if path:
+            yield path
+        # Of a list its first two, as the others are alike.
+        inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+        for name, one in inner:
+            yield from places(one, (*path, name))
+
+    def make(manifest: Any) -> Iterator[tuple[str, Any]]:
+        for path in places(manifest):
+            for wrong in ("gone", None, True, -1, 0.5, 10**400, "word", [], [[]], {}, {"a": {}}):
+                changed = deepcopy(manifest)
+                inside = changed
+                for name in path[:-1]:
+                    inside = inside[name]
+                if wrong == "gone":
+                    del inside[path[-1]]
+                elif inside[path[-1]] == wrong and type(inside[path[-1]]) is type(wrong):
+                    continue
+                else:
+                    inside[path[-1]] = wrong
+                yield f"{'.'.join(map(str, path))} is {wrong!r:.20}", changed
+        for wrong in (None, [], 5, "word", {}):
+            yield f"all of it is {wrong}", wrong
 
     return make

@@ -1,10 +1,12 @@
-"""Exported agents answer as the trained ones do: PPO, SAC and the single-file PPO, over every backbone."""
+"""Exported agents answer as the trained ones do: PPO and SAC over every backbone, TD3, DQN and the single-file PPO."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from gymnasium import spaces
 from torch import nn
 
 from archetype_dagster.deployment.agent_export import TOLERANCE, AgentGraph, check_agent, export_agent
+from archetype_dagster.deployment.bundle import seal_bundle
 from archetype_dagster.deployment.graphs import Graph, write_graph
 from archetype_dagster.deployment.onnx_agent import AGENT_FILE, OnnxAgent
 from archetype_dagster.errors import ArtifactError, SettingsError
@@ -154,6 +157,67 @@ def test_damaged_and_foreign_files_are_refused(exported: tuple[Any, FeatureScale
     (tmp_path / "agent.onnx").unlink()
     with pytest.raises(ArtifactError, match="is missing although"):
         OnnxAgent.load(tmp_path)
+
+
+def sealed(folder: Path, content: object) -> Path:
+    """The folder with another manifest, under checksums that fit."""
+    (folder / AGENT_FILE).write_text(json.dumps(content))
+    seal_bundle(folder, [AGENT_FILE, "agent.onnx"])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"schema_version": 2}, "has schema version 2, this version reads 1; upgrade archetype-dagster"),
+        ({"schema_version": 0}, "has schema version 0, this version reads 1; export the agent again"),
+        ({"schema_version": True}, "has schema version True, this version reads 1; export the agent again"),
+        ({"observation": {"shape": [11], "dtype": "float32"}}, r"graph\.inputs are .*, the spaces call for .*11"),
+        ({"observation": {"shape": [12], "dtype": "float64"}}, r"observation\.dtype is 'float64'"),
+        ({"observation": {"shape": [True]}}, r"observation\.dtype is missing"),
+        ({"observation": {"dtype": "float32", "shape": [True]}}, r"observation\.shape\[0\] must be an integer"),
+        ({"action_space": {"kind": "Discrete", "n": 3, "start": 0}}, r"graph\.outputs are .*, the spaces call for"),
+        ({"graph": {}}, r"graph\.inputs is missing; export the agent again"),
+    ],
+)
+def test_a_manifest_of_another_kind_is_refused(
+    exported: tuple[Any, FeatureScaler, Path], tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    shutil.copytree(exported[2], tmp_path, dirs_exist_ok=True)
+    manifest = json.loads((tmp_path / AGENT_FILE).read_text())
+    with pytest.raises(ArtifactError, match=rf"agent\.json.* {reason}"):
+        OnnxAgent.load(sealed(tmp_path, {**manifest, **change}))
+
+
+def test_whatever_is_wrong_in_the_manifest_is_one_clear_error(
+    exported: tuple[Any, FeatureScaler, Path], malformed: Callable[[Any], Iterator[tuple[str, Any]]], tmp_path: Path
+) -> None:
+    shutil.copytree(exported[2], tmp_path, dirs_exist_ok=True)
+    manifest = json.loads((tmp_path / AGENT_FILE).read_text())
+    runs_on = {name: manifest[name] for name in ("schema_version", "observation", "graph")}
+    runs_on["action_space"] = {name: manifest["action_space"][name] for name in ("kind", "shape")}
+    del runs_on["graph"]["file"]
+    for what, wrong in malformed(runs_on):
+        sealed(tmp_path, wrong)
+        with pytest.raises(ArtifactError) as refused:
+            pytest.fail(f"{what}: {OnnxAgent.load(tmp_path)}")
+        assert AGENT_FILE in str(refused.value), what
+
+
+def test_a_file_that_is_not_listed_is_refused(exported: tuple[Any, FeatureScaler, Path], tmp_path: Path) -> None:
+    shutil.copytree(exported[2], tmp_path, dirs_exist_ok=True)
+    shutil.copy(tmp_path / "agent.onnx", tmp_path / "other.onnx")
+    with pytest.raises(ArtifactError, match=r"other\.onnx is not listed in checksums\.json.*export the agent again"):
+        OnnxAgent.load(tmp_path)
+
+
+@pytest.mark.parametrize(("algorithm", "actions"), [("TD3", BOX), ("DQN", spaces.Discrete(3))])
+def test_deterministic_learners_answer_as_they_do(algorithm: str, actions: spaces.Space[Any], tmp_path: Path) -> None:
+    agent = decider(algorithm, None, actions)
+    export_agent(agent, tmp_path)
+    expected, _ = agent.predict(OBSERVATIONS, deterministic=True)
+    assert len(np.unique(expected, axis=0)) > 1
+    assert check_agent(expected, OnnxAgent.load(tmp_path), OBSERVATIONS).max_abs_difference <= TOLERANCE
 
 
 def test_discrete_actions_count_from_their_start(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """An exported bundle decides as the trained policy does, whatever the batch, and refuses what it must."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import torch
 from archetype_dagster.backtest.policy import TradingPolicy, decide
 from archetype_dagster.codebook.model import Codebook
 from archetype_dagster.deployment import BundleGraphs, check_parity, export_policy, read_bundle
+from archetype_dagster.deployment.bundle import seal_bundle
 from archetype_dagster.deployment.graphs import selector_graph, write_graph
 from archetype_dagster.errors import ArtifactError
 from archetype_dagster.market.dataset import MarketDataset
@@ -241,7 +243,7 @@ def test_changed_checksums_and_another_bundle_are_refused(bundle, tmp_path):
         ({"schema_version": 1}, "has schema version 1, this version reads 2; export the policy again"),
         ({"feature_names": ["volume"]}, "names 1 features, this version computes 45"),
         ({"feature_names": ["wap_2", *FEATURE_NAMES[1:]]}, "feature 0 is 'wap_2', here 'volume'"),
-        ({"feature_hash": "0"}, "feature_hash is 0, this version computes with"),
+        ({"feature_hash": "0"}, "feature_hash is '0', this version computes with"),
         ({"warmup_bars": 30}, "warmup_bars is 30"),
         ({"rules": {}}, "rules is"),
         ({"hindsight": True}, "hindsight is True"),
@@ -250,9 +252,19 @@ def test_changed_checksums_and_another_bundle_are_refused(bundle, tmp_path):
         ({"decoding": "sampled"}, "decoding must be one of"),
         ({"override": None}, "an override rule exactly where it has a refiner"),
         ({"depth_policy": "partial"}, "depth_policy must be one of"),
-        ({"max_position": "much"}, "is not the manifest of a policy"),
-        ({"max_position": -1.0}, "no position or commission, max_position -1.0"),
-        ({"commission_rate": -0.1}, "no position or commission, .*commission_rate -0.1"),
+        ({"schema_version": True}, "has schema version True, this version reads 2; export the policy again"),
+        ({"feature_names": 45}, "feature_names must be a list, got 45"),
+        ({"warmup_bars": 60.0}, r"warmup_bars is 60\.0, this version computes with 60"),
+        ({"hindsight": 0}, "hindsight is 0, this version computes with False"),
+        ({"num_codes": "5"}, "num_codes must be an integer of at least 1, got '5'"),
+        ({"refiner_lookback_bars": True}, "refiner_lookback_bars must be an integer of at least 1, got True"),
+        ({"max_position": "much"}, "max_position must be a finite number, got 'much'"),
+        ({"max_position": True}, "max_position must be a finite number, got True"),
+        ({"max_position": -1.0}, "max_position must be a number above 0, got -1.0"),
+        ({"commission_rate": -0.1}, "commission_rate must be a number from 0 to below 1, got -0.1"),
+        ({"impact_curve": {"notional": [1.0]}}, r"impact_curve\.distance_bps is missing"),
+        ({"impact_curve": {"notional": [1, True], "distance_bps": [1, 2]}}, r"notional\[1\] must be a finite number"),
+        ({"impact_curve": {"notional": [2, 1], "distance_bps": [1, 2]}}, "impact_curve is not a curve .*increasing"),
         ({"horizon_bars": 0}, "horizon_bars must be an integer of at least 1, got 0"),
         ({"horizon_bars": "24"}, "horizon_bars must be an integer of at least 1, got '24'"),
         ({"bar_minutes": None}, "bar_minutes must be an integer of at least 1, got None"),
@@ -264,6 +276,53 @@ def test_changed_checksums_and_another_bundle_are_refused(bundle, tmp_path):
 def test_a_manifest_that_this_version_does_not_compute_is_refused(bundle, resealed, tmp_path, change, reason):
     with pytest.raises(ArtifactError, match=reason):
         read_bundle(resealed(bundle, tmp_path, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda graphs: [], "graphs must be an object of named fields, got "),
+        (lambda graphs: {**graphs, "selector": []}, r"graphs\.selector must be an object of named fields, got "),
+        (lambda graphs: {**graphs, "selector": {}}, r"graphs\.selector\.file is missing"),
+        (lambda graphs: {**graphs, "decoder": {**graphs["decoder"], "outputs": []}}, "the decoder's outputs are "),
+        (lambda graphs: {**graphs, "decoder": {"file": "decoder_step.onnx"}}, "the decoder's outputs are None"),
+    ],
+)
+def test_graphs_of_another_kind_than_a_manifest_has_are_refused(bundle, tmp_path, change, reason):
+    shutil.copytree(bundle, tmp_path, dirs_exist_ok=True)
+    manifest = json.loads((tmp_path / "policy.json").read_text())
+    with pytest.raises(ArtifactError, match=rf"policy\.json: {reason}.*export the policy again"):
+        read_bundle(sealed(tmp_path, "policy.json", {**manifest, "graphs": change(manifest["graphs"])}))
+
+
+def sealed(directory: Path, name: str, content: object) -> Path:
+    """The bundle with another JSON file, under checksums that fit."""
+    (directory / name).write_text(json.dumps(content))
+    seal_bundle(directory, [path.name for path in directory.iterdir() if path.name != "checksums.json"])
+    return directory
+
+
+# What nothing runs on: where the policy comes from, and what it was tested with.
+TOLD_ONLY = ("opset", "providers", "tolerances", "parents", "seed")
+
+
+@pytest.mark.parametrize("name", ["policy.json", "scaler.json"])
+def test_whatever_is_wrong_in_a_file_that_it_runs_on_is_one_clear_error(bundle, malformed, tmp_path, name):
+    shutil.copytree(bundle, tmp_path, dirs_exist_ok=True)
+    content = json.loads((tmp_path / name).read_text())
+    told = {field: content.pop(field) for field in TOLD_ONLY if field in content}
+    refused, taken = {}, []
+    for what, wrong in malformed(content):
+        sealed(tmp_path, name, {**told, **wrong} if isinstance(wrong, dict) else wrong)
+        try:
+            read_bundle(tmp_path)
+            taken.append(what)
+        except ArtifactError as error:
+            refused[what] = str(error)
+    assert [(what, message) for what, message in refused.items() if name not in message] == []
+    # Numbers within their range, and names.
+    fits = r"(pair|base|quote|max_position|commission_rate|impact_curve|mean|std|clip_sigma).* is (-1|0\.5|'word')"
+    assert [what for what in taken if not re.fullmatch(fits, what)] == []
 
 
 def test_a_graph_of_other_shapes_than_its_manifest_states_is_refused(bundle, resealed, tmp_path):

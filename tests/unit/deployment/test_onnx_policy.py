@@ -6,14 +6,19 @@ from dataclasses import astuple
 from datetime import timedelta
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 
 from archetype_dagster.backtest.policy import decide
 from archetype_dagster.deployment import OnnxPolicy, replay_bundle
 from archetype_dagster.deployment.bundle_graphs import BundleGraphs
-from archetype_dagster.deployment.sessions import CPU
+from archetype_dagster.deployment.export import PARITY_TOLERANCE
+from archetype_dagster.deployment.graphs import refiner_graph, write_graph
+from archetype_dagster.deployment.sessions import CPU, CUDA
 from archetype_dagster.errors import ArtifactError, MarketDataError
-from archetype_dagster.market.features import WARMUP_BARS
+from archetype_dagster.market.features import FEATURE_NAMES, WARMUP_BARS
+from archetype_dagster.types import FLAT, LONG, SHORT
 
 RULES = [
     *itertools.product(("step", "hold"), ("argmax", "single_change"), (0, 1), ("carry", "settle")),
@@ -57,6 +62,28 @@ def test_every_rule_decides_as_the_batch_does(
     assert all(decided[expected.override_rows[one]].overridden for one in acting)
     if override != "hold":
         assert sum(one.overridden for one in decided) == len(acting)
+
+
+@pytest.mark.parametrize("bias", [(1.0, 0.0, 1.0), (1.0, 1.0, 1.0)], ids=["directions tie", "all tie"])
+def test_equal_override_logits_are_decided_as_in_training(
+    bundle, resealed, make_policy, dataset_of, rows, tmp_path, bias
+):
+    policy = make_policy()
+    with torch.no_grad():
+        policy.refiner.network.actor.weight.zero_()
+        policy.refiner.network.actor.bias.copy_(torch.tensor(bias))
+    directory = resealed(bundle, tmp_path)
+    write_graph(directory, refiner_graph(policy.refiner.network, policy.codebook.quantizer.codes))
+    decided = stream(OnnxPolicy.load(resealed(directory, directory)), rows)
+    dataset = dataset_of(policy.settings)
+    expected = decide(policy, dataset)
+    assert [one.action for one in decided] == expected.actions.tolist()
+    assert replay_bundle(BundleGraphs.load(directory), dataset).tolist() == expected.actions.tolist()
+    overridden = [(one.base_action, one.action) for one in decided if one.overridden]
+    if bias[1]:
+        assert not overridden, "ties go to nothing"
+    else:
+        assert {pair for pair in overridden if pair[0] != SHORT} == {(FLAT, SHORT), (LONG, SHORT)}, "and then to short"
 
 
 class NotingGraphs(BundleGraphs):
@@ -199,6 +226,21 @@ def test_providers_are_named_and_a_missing_one_is_refused(bundle):
         OnnxPolicy.load(bundle, providers=["TensorFarmProvider"])
     with pytest.raises(ValueError, match="at least one provider in a list"):
         OnnxPolicy.load(bundle, providers="CPUExecutionProvider")
+
+
+@pytest.mark.skipif(CUDA not in onnxruntime.get_available_providers(), reason="this onnxruntime has no CUDA provider")
+def test_a_gpu_decides_as_the_processor_does(bundle, rows):
+    on_gpu, on_cpu = OnnxPolicy.load(bundle, providers=[CUDA, CPU]), OnnxPolicy.load(bundle)
+    assert [astuple(one) for one in stream(on_gpu, rows)] == [astuple(one) for one in stream(on_cpu, rows)]
+    states = np.random.default_rng(0).normal(size=(256, len(FEATURE_NAMES))).astype(np.float32)
+    found, expected = on_gpu.graphs.code_logits(states), on_cpu.graphs.code_logits(states)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=PARITY_TOLERANCE)
+
+
+@pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this onnxruntime has the CUDA provider")
+def test_a_gpu_that_is_not_there_is_refused_even_with_the_processor_behind_it(bundle):
+    with pytest.raises(ValueError, match=r"provider CUDAExecutionProvider is not available.*CPUExecutionProvider"):
+        OnnxPolicy.load(bundle, providers=[CUDA, CPU])
 
 
 def test_a_late_bar_is_a_gap(bundle, rows):

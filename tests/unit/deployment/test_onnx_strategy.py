@@ -1,12 +1,14 @@
 """A bundle in the event-driven engine earns what the evaluation's ledger says for the same actions."""
 
+from datetime import timedelta
+
 import numpy as np
 import polars as pl
 import pytest
 
 from archetype_dagster.backtest import BacktestEngine, decide, replay, spot_instrument, swap_instrument
 from archetype_dagster.deployment import OnnxPolicyStrategy
-from archetype_dagster.errors import ArtifactError
+from archetype_dagster.errors import ArtifactError, MarketDataError
 from archetype_dagster.types import FLAT
 
 SPOT = spot_instrument("ETH", "USDT")
@@ -58,6 +60,46 @@ def test_predict_gives_an_action_for_each_bar_and_is_flat_while_features_warm_up
     strategy.policy.reset()
     decided = [strategy.policy.on_bar(row) for row in rows[:100]]
     assert predicted[60:] == [one.action for one in decided[60:]]
+
+
+def spaced(bars, minutes):
+    """The same bars as if each were so long."""
+    first = bars["timestamp"][0]
+    ends = [first + timedelta(minutes=minutes * number) for number in range(bars.height)]
+    return bars.with_columns(pl.Series("timestamp", ends, dtype=bars.schema["timestamp"]), segment=pl.lit(0, pl.Int32))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "reason"),
+    [
+        (5, r"bars must be 0:10:00 long as the bundle's are, got .* only 0:05:00 after the last"),
+        (15, "got 60 in a row after a gap, the last of 0:15:00"),
+        (60, "got 60 in a row after a gap, the last of 1:00:00"),
+    ],
+)
+def test_bars_of_another_length_are_refused_instead_of_leaving_it_flat(bundle, market, make_policy, minutes, reason):
+    bars = spaced(market.bars.head(120), minutes)
+    engine = BacktestEngine(CAPITAL, execution=make_policy().settings.execution)
+    engine.add(SPOT, bars)
+    strategy = OnnxPolicyStrategy(bundle)
+    with pytest.raises(MarketDataError, match=reason):
+        engine.run(strategy)
+    alone = OnnxPolicyStrategy(bundle)
+    with pytest.raises(MarketDataError, match=reason):
+        [alone.predict(row) for row in bars.iter_rows(named=True)]
+
+
+def test_a_bar_off_the_grid_is_refused_and_changes_nothing(bundle, rows):
+    strategy, undisturbed = OnnxPolicyStrategy(bundle), OnnxPolicyStrategy(bundle)
+    for row in rows[:70]:
+        strategy.predict(row)
+        undisturbed.predict(row)
+    early = {**rows[70], "timestamp": rows[70]["timestamp"] - timedelta(minutes=1)}
+    with pytest.raises(MarketDataError, match="only 0:09:00 after the last"):
+        strategy.predict(early)
+    with pytest.raises(MarketDataError, match="must grow from bar to bar"):
+        strategy.predict(rows[69])
+    assert [strategy.predict(row) for row in rows[70:100]] == [undisturbed.predict(row) for row in rows[70:100]]
 
 
 def test_legs_of_another_pair_are_refused(bundle, market, make_policy):
