@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Final, Self
 
 from archetype_dagster.artifacts import read_json, write_json
@@ -37,7 +36,7 @@ class SeedStudy:
     Attributes:
         policy: the full policy's runs, named `seed=...`.
         rows: `method`, `seed`, the six test metrics, `ruined` and `trades`, one row per method and seed.
-        summary: per metric the policy's spread over the seeds and the share of them that beats each method.
+        summary: per metric the policy's spread over the seeds and how often one of them beats one of each method.
     """
 
     policy: StudyTable
@@ -88,10 +87,11 @@ def seed_study(settings: Settings, pair: str, comparison: MethodComparison, cach
 
 
 def seed_spreads(rows: Sequence[JsonDict], comparison: MethodComparison, *, confidence: float) -> dict[str, JsonDict]:
-    """Per metric the policy's spread over its seeds, and the share of them that beats each method.
+    """Per metric the policy's spread over its seeds, and how often one of them beats one of each method.
 
-    A method that draws stands by its median over seeds, any other by its one value. As on the leaderboard a run that
-    was ruined counts below every other. Undefined runs of the policy beat nothing, those of a method are left out.
+    Every seed is set against every seed of a method that draws, and against the one account of any other. As on the
+    leaderboard a run that was ruined counts below every other. Undefined runs of the policy beat nothing, those of a
+    method are left out.
 
     Args:
         rows: `method`, `seed`, the six test metrics and `ruined`, one row per method and seed.
@@ -104,13 +104,12 @@ def seed_spreads(rows: Sequence[JsonDict], comparison: MethodComparison, *, conf
 def _spread(metric: str, rows: Sequence[JsonDict], comparison: MethodComparison, confidence: float) -> JsonDict:
     better = metric not in _LOWER_IS_BETTER
     worst = -math.inf if better else math.inf
-    rivals: dict[str, float | None] = {}
+    rivals: dict[str, list[float]] = {}
     for name, method in comparison.methods.items():
         if name != POLICY:
             runs = [row for row in rows if row["method"] == name] or [method.performance.as_dict()]
             found = [worst if run["ruined"] else run[metric] for run in runs]
-            defined = [value for value in found if value is not None]
-            rivals[name] = median(defined) if defined else None
+            rivals[name] = [value for value in found if value is not None]
     own = [row for row in rows if row["method"] == POLICY]
     return seed_summary(
         {row["seed"]: row[metric] for row in own},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import t as student
 
-from archetype_dagster.types import JsonDict
+from archetype_dagster.types import FloatArray, JsonDict
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class SeedSummary:
         low: lower end of the t interval of the mean, mean - t std / sqrt(runs); None for fewer than two.
         high: its upper end.
         confidence: coverage of the interval.
-        beats: share of all runs that are better than each baseline, an undefined or ruined run being better
-            than none; None where the baseline is undefined.
+        beats: share of all pairs of a run with a run of each baseline in which it is the better one, an undefined
+            or ruined run being better than none; None where the baseline has no run.
     """
 
     seeds: int
@@ -47,17 +47,18 @@ class SeedSummary:
 
 def seed_summary(
     values: Mapping[int, float | None],
-    baselines: Mapping[str, float | None] | None = None,
+    baselines: Mapping[str, Sequence[float]] | None = None,
     *,
     ruined: Collection[int] = (),
     confidence: float = 0.95,
     higher_is_better: bool = True,
 ) -> SeedSummary:
-    """Mean, spread and share of seeds that beat each baseline.
+    """Mean, spread, and how often a seed beats each baseline.
 
     Args:
         values: the metric by seed; None where it is undefined.
-        baselines: the same metric of what to beat, by name; infinite, at the worse end, where that was ruined.
+        baselines: the same metric of each run of what to beat, by name; infinite, at the worse end, where a run was
+            ruined.
         ruined: seeds whose run lost everything; their metrics are of the bars before, and count in the spread alone.
         confidence: coverage of the t interval, in (0, 1). It speaks of the seed alone, on these very bars.
         higher_is_better: False for volatility and drawdown.
@@ -72,9 +73,8 @@ def seed_summary(
     runs = np.array([value for value in values.values() if value is not None], dtype=np.float64)
     if not np.isfinite(runs).all():
         raise ValueError(f"values must be finite or None, got {runs[~np.isfinite(runs)][0]}")
-    standing = np.array(
-        [value for seed, value in values.items() if value is not None and seed not in ruined], dtype=np.float64
-    )
+    ahead = 1.0 if higher_is_better else -1.0
+    standing = [value for seed, value in values.items() if value is not None and seed not in ruined]
     mean, minimum, maximum = (float(f(runs)) if len(runs) else None for f in (np.mean, np.min, np.max))
     std = low = high = None
     if len(runs) > 1 and mean is not None:
@@ -92,9 +92,14 @@ def seed_summary(
         high=high,
         confidence=confidence,
         beats={
-            name: None
-            if level is None
-            else float(np.count_nonzero(standing > level if higher_is_better else standing < level) / len(values))
-            for name, level in (baselines or {}).items()
+            name: _share_ahead(ahead * np.array(standing), ahead * np.array(runs_of_it), len(values))
+            for name, runs_of_it in (baselines or {}).items()
         },
     )
+
+
+def _share_ahead(standing: FloatArray, rival: FloatArray, runs: int) -> float | None:
+    """Share of the pairs of `runs` runs with those of a rival that `standing` ones win; None without a rival."""
+    if not len(rival):
+        return None
+    return float(np.count_nonzero(standing[:, None] > rival) / (runs * len(rival)))

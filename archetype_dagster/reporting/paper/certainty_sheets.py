@@ -68,8 +68,8 @@ def certainty_sheets(results: Mapping[str, PairResults], profile: str) -> list[S
             _seeds,
             "",
             ("Sharpe", "TR %"),
-            "Spread of ArchetypeTrader over seeds, and the share of them that beats each method's median over its own. "
-            "A ruined seed counts below every other, whatever it earned before.",
+            "Spread of ArchetypeTrader over seeds, and the share of the pairs of one of its seeds with one of each "
+            "method's that its own wins. A ruined seed counts below every other, whatever it earned before.",
         ),
         _sheet(
             results,
@@ -193,7 +193,7 @@ def _seeds(result: PairResults) -> Iterable[Line]:
             shares = tuple(_share(summary["beats"][name]) for summary, _ in parts)
             rivals = result.by_seed(name).values()
             loss = ruin_text(sum(run.ruined for run in rivals), len(rivals))
-            yield Line(f"Seeds ahead of {METHODS[name]}, %", shares, tags=(loss,) if loss else ())
+            yield Line(f"Ahead of {METHODS[name]}, %", shares, tags=(loss,) if loss else ())
 
 
 def _alignments(result: PairResults) -> Iterable[Line]:

@@ -1,4 +1,4 @@
-"""The policy's seeds against every method: medians, ruin below everything, undefined runs on either side."""
+"""The policy's seeds against every method: pair by pair, ruin below everything, undefined runs on either side."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_a_seed_that_was_ruined_beats_nothing_whatever_it_earned_before():
     assert all(beats == {"dqn": 0.0} for beats in lost.values())
 
 
-def test_a_method_that_draws_stands_by_its_median_and_one_ruined_seed_does_not_decide():
+def test_every_seed_is_set_against_every_seed_of_a_method_that_draws():
     drawn = [run(1.0), run(9.0, ruined=True), run(2.0)]
     found = shares([run(0.5), run(1.5), run(2.5)], {"ppo": drawn}, {})
-    assert found["sharpe"] == {"ppo": pytest.approx(2 / 3)}
+    assert found["sharpe"] == {"ppo": pytest.approx((1 + 2 + 3) / 9)}
 
 
 def test_undefined_runs_of_the_policy_beat_nothing_and_those_of_a_method_are_left_out():

@@ -235,8 +235,8 @@ def test_a_ruined_rival_and_a_ruined_seed_are_marked_where_they_are_compared(mak
     }
     assert tags["ArchetypeTrader against", "Buy and hold"] == ("ruined",)
     assert tags["Seeds", "Mean"] == ("1 of 3 seeds ruined",)
-    assert tags["Seeds", "Seeds ahead of Buy and hold, %"] == ("ruined",)
-    assert tags["Seeds", "Seeds ahead of MACD, %"] == ()
+    assert tags["Seeds", "Ahead of Buy and hold, %"] == ("ruined",)
+    assert tags["Seeds", "Ahead of MACD, %"] == ()
 
 
 def test_what_does_not_belong_together_is_refused(make_pair):
