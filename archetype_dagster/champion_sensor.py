@@ -37,7 +37,7 @@ def new_bundle(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.Skip
     for pair in sorted(PAIRS):
         record = newest.get(pair)
         if record is not None and not _is_seen(context.instance, pair, record, cursor):
-            requests.append(_first(context.instance, pair, record))
+            requests.append(under_its_settings(context.instance, pair, record, "exported"))
         elif (again := _again(context.instance, pair)) is not None:
             requests.append(again)
     if not found and not requests:
@@ -54,14 +54,15 @@ def _is_seen(instance: dg.DagsterInstance, pair: str, record: dg.EventLogRecord,
     return bool(before) and _content(before[0]) == _content(record)
 
 
-def _first(instance: dg.DagsterInstance, pair: str, record: dg.EventLogRecord) -> dg.RunRequest:
-    exported = instance.get_run_by_id(record.run_id)
+def under_its_settings(instance: dg.DagsterInstance, pair: str, record: dg.EventLogRecord, verb: str) -> dg.RunRequest:
+    """A run for a pair's materialisation, under the settings of the run that made it; `verb` tells what that did."""
+    maker = instance.get_run_by_id(record.run_id)
     return dg.RunRequest(
-        # Not its content, which may come back after another bundle and is then compared again.
+        # Not its content, which may come back after another one and is then looked at again.
         run_key=f"{pair} {record.storage_id}",
         partition_key=pair,
-        run_config={} if exported is None else _resources(exported.run_config),
-        tags={REASON_TAG: "reported by hand" if exported is None else f"exported by run {record.run_id}"},
+        run_config={} if maker is None else _resources(maker.run_config),
+        tags={REASON_TAG: "reported by hand" if maker is None else f"{verb} by run {record.run_id}"},
     )
 
 

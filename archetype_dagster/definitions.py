@@ -6,8 +6,10 @@ from typing import Any
 import dagster as dg
 
 from archetype_dagster.champion_sensor import new_bundle
+from archetype_dagster.export_sensor import new_checkpoint
 from archetype_dagster.jobs import (
     champion_job,
+    export_job,
     months_job,
     pipeline_job,
     policies_job,
@@ -98,11 +100,12 @@ def build_defs(resource_overrides: Mapping[str, Any] | None = None) -> dg.Defini
             refresh_job(),
             months_job(),
             windows_job(),
+            export_job(),
             champion_job(),
             policies_job(),
         ],
         schedules=list(SCHEDULES),
-        sensors=[*SENSORS, new_bundle],
+        sensors=[*SENSORS, new_checkpoint, new_bundle],
         executor=dg.in_process_executor,
         resources={**resources, "io_manager": ArtifactIOManager(store=resources["store"])},
     )

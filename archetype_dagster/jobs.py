@@ -31,6 +31,7 @@ MONTHS: Final = "ingest_months"
 WINDOWS: Final = "walk_forward_windows"
 POLICIES: Final = "train_policies"
 CHAMPION: Final = "compare_with_champion"
+EXPORT: Final = "export_policy"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
 TRAINING: Final = "train_pair"
 REFRESH: Final = "refresh_pair"
@@ -91,6 +92,18 @@ def policies_job() -> Any:
         selection=dg.AssetSelection.groups(POLICIES_GROUP),
         description="The shipped specifications, trained, judged and exported.",
         executor_def=dg.in_process_executor,
+    )
+
+
+@cache
+def export_job() -> Any:
+    """The job that exports a pair's trained policy and checks the bundle; one run a pair."""
+    return dg.define_asset_job(
+        EXPORT,
+        selection=dg.AssetSelection.assets("onnx_policy"),
+        description="The trained policy of one pair as a bundle, with its checks.",
+        executor_def=dg.in_process_executor,
+        tags={MAX_RUNTIME_TAG: str(3600)},
     )
 
 
