@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from archetype_dagster.jobs import CHAMPION, champion_job
-from archetype_dagster.schedules import REASON_TAG
+from archetype_dagster.jobs import CHAMPION, REASON_TAG, champion_job
 from archetype_dagster.settings import PAIRS
 from assets.champion import AWAY_TAG
 from assets.execution import RESOURCE_KEYS

@@ -33,6 +33,7 @@ POLICIES: Final = "train_policies"
 CHAMPION: Final = "compare_with_champion"
 EXPORT: Final = "export_policy"
 MAX_RUNTIME_TAG: Final = "dagster/max_runtime"
+REASON_TAG: Final = "archetype/reason"
 TRAINING: Final = "train_pair"
 REFRESH: Final = "refresh_pair"
 PER_PAIR_STAGES: Final = tuple(kind for kind in CORE_STAGES if STAGES[kind].per_pair)

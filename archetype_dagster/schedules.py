@@ -13,13 +13,12 @@ import dagster as dg
 
 from archetype_dagster.artifacts import read_manifest
 from archetype_dagster.errors import ArtifactError, MarketDataError
-from archetype_dagster.jobs import MONTHS, REFRESH, TRAINING, month_key, months_job, refresh_job
+from archetype_dagster.jobs import MONTHS, REASON_TAG, REFRESH, TRAINING, month_key, months_job, refresh_job
 from archetype_dagster.settings import PAIRS, Settings
 from resources.alerts import AlertsResource
 from resources.settings import SettingsResource
 from resources.storage import ArtifactStore
 
-REASON_TAG: Final = "archetype/reason"
 # Two hours apart, at the beginning of the week, so that no two pairs train at once for long.
 _RETRAINING_HOURS: Final = {pair: 2 + 2 * number for number, pair in enumerate(PAIRS)}
 
