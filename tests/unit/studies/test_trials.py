@@ -59,7 +59,7 @@ def test_a_study_reads_back_as_it_was_saved(study, tmp_path):
 
 def test_the_seeds_of_a_study_feed_the_summary(results):
     returns = {seed: results[f"full {seed}"].performance().total_return for seed in (0, 1)}
-    summary = seed_summary(returns, {"nothing": -1.0})
+    summary = seed_summary(returns, {"nothing": [-1.0]})
     assert summary.mean == pytest.approx(np.mean(list(returns.values())))
     assert summary.beats == {"nothing": 1.0}
 
