@@ -1,6 +1,7 @@
 """Policies over windows: every backbone in selector and refiner streams as the batch decides."""
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -126,6 +127,27 @@ def deployed(bundle_over, make_policy):
     return make
 
 
+def assert_earned_alike(directory, policy, bars, table):
+    """The bundle in the engine of events, one bar after the other, against the ledger of the batch's actions."""
+    dataset, execution = table.dataset(policy.settings), policy.settings.execution
+    expected = decide(policy, dataset)
+    assert len(dataset) > 35_000
+    assert len(set(expected.actions)) > 1
+    assert len(set(expected.codes)) > 1, "the comparison must see the selector"
+    np.testing.assert_array_equal(replay_bundle(BundleGraphs.load(directory), dataset), expected.actions)
+
+    actions = np.full(bars.height, FLAT, dtype=np.int8)
+    actions[np.searchsorted(bar_ends(bars), dataset.timestamps)] = expected.actions
+    ledger = replay(actions, bars, pair="ETH", initial_capital=CAPITAL, settings=execution)
+    engine = BacktestEngine(CAPITAL, execution=execution)
+    engine.add(SPOT, bars, liquidity_scale=policy.settings.pair("ETH").liquidity_scale)
+    result = engine.run(OnnxPolicyStrategy(directory, [SPOT]))
+    assert len(ledger) == bars.height, "the account must outlive the split"
+    np.testing.assert_array_equal(result.positions["position"], ledger.position)
+    np.testing.assert_allclose(result.bars["net_value"], ledger.net_value, rtol=1e-9)
+    return expected
+
+
 @pytest.mark.endurance
 @pytest.mark.parametrize(("selector", "refiner"), ALL_PAIRS)
 def test_every_pair_decides_on_the_whole_split_as_the_batch_does_while_it_moves_from_instance_to_instance(
@@ -147,26 +169,22 @@ def test_every_pair_decides_on_the_whole_split_as_the_batch_does_while_it_moves_
 def test_every_combination_earns_bar_by_bar_on_the_whole_split_what_the_batch_earns(
     deployed, whole_split, selector, refiner, override, decoding
 ):
-    """The bundle in the engine of events, one bar after the other, against the ledger of the batch's actions."""
     policy, directory = deployed(selector, refiner, override, decoding)
-    bars, table = whole_split
-    dataset, execution = table.dataset(policy.settings), policy.settings.execution
-    expected = decide(policy, dataset)
-    assert len(dataset) > 35_000
-    assert len(set(expected.actions)) > 1
-    assert len(set(expected.codes)) > 1, "the comparison must see the selector"
+    expected = assert_earned_alike(directory, policy, *whole_split)
     assert (expected.actions != expected.base_actions).any(), "the comparison must see the refiner"
-    np.testing.assert_array_equal(replay_bundle(BundleGraphs.load(directory), dataset), expected.actions)
 
-    actions = np.full(bars.height, FLAT, dtype=np.int8)
-    actions[np.searchsorted(bar_ends(bars), dataset.timestamps)] = expected.actions
-    ledger = replay(actions, bars, pair="ETH", initial_capital=CAPITAL, settings=execution)
-    engine = BacktestEngine(CAPITAL, execution=execution)
-    engine.add(SPOT, bars, liquidity_scale=policy.settings.pair("ETH").liquidity_scale)
-    result = engine.run(OnnxPolicyStrategy(directory, [SPOT]))
-    assert len(ledger) == bars.height, "the account must outlive the split"
-    np.testing.assert_array_equal(result.positions["position"], ledger.position)
-    np.testing.assert_allclose(result.bars["net_value"], ledger.net_value, rtol=1e-9)
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("selector", BACKBONES)
+@pytest.mark.parametrize("decoding", ["argmax", "single_change"])
+def test_every_policy_without_a_refiner_earns_bar_by_bar_on_the_whole_split_what_the_batch_earns(
+    deployed, resealed, whole_split, selector, decoding
+):
+    policy, directory = deployed(selector, None, "hold", decoding)
+    graphs = read_json(directory / "policy.json")["graphs"]
+    bare = resealed(directory, directory, graphs={**graphs, "refiner": None}, override=None)
+    expected = assert_earned_alike(bare, replace(policy, refiner=None), *whole_split)
+    np.testing.assert_array_equal(expected.actions, expected.base_actions)
 
 
 def test_the_settings_default_to_the_current_bar():
