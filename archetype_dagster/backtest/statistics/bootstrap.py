@@ -182,7 +182,7 @@ def _resampled_metrics(returns: FloatArray, periods_per_year: float) -> MetricAr
 
 def _sharpe_and_mean(returns: FloatArray) -> FloatArray:
     """Per-period Sharpe ratio and mean of (B, T) returns over all bars, float64 (2, B)."""
-    mean, deviation = mean_and_deviation(_zero_after_ruin(returns, _alive(returns)), True)
+    mean, deviation = mean_and_deviation(_zero_after_ruin(returns, _alive(returns)))
     return np.stack([ratio(mean, deviation), mean])
 
 
