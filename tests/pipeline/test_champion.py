@@ -17,9 +17,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
 
-from archetype_dagster import champion_sensor
+from archetype_dagster import bundle_sensors
 from archetype_dagster.artifacts import Artifact, open_artifact, publish_artifact, read_json, write_json
-from archetype_dagster.champion_sensor import TRY_TAG, new_bundle
+from archetype_dagster.bundle_sensors import TRY_TAG, new_bundle
 from archetype_dagster.deployment import OnnxPolicy
 from archetype_dagster.deployment.bundle import POLICY_FILE, seal_bundle
 from archetype_dagster.errors import ArtifactError, SealedSplitError
@@ -401,7 +401,7 @@ def test_a_comparison_that_failed_for_want_of_the_registry_is_asked_for_again_fi
     _, cursor = look(None)
     failed_comparison(instance)
     assert look(cursor) == ([], cursor), "it waits first"
-    monkeypatch.setattr(champion_sensor, "_FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(bundle_sensors, "_FIRST_WAIT_SECONDS", 0.0)
     keys = set()
     for tries in range(5):
         run_id = failed_comparison(instance, tries=tries, seed=tries)

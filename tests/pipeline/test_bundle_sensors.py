@@ -10,8 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from archetype_dagster.champion_sensor import new_bundle
-from archetype_dagster.export_sensor import new_checkpoint
+from archetype_dagster.bundle_sensors import new_bundle, new_checkpoint
 from archetype_dagster.jobs import EXPORT, Outcome
 
 TRAINED, EXPORTED = "refinement_checkpoint", "onnx_policy"
